@@ -16,6 +16,7 @@ from scipy.special import expit, log_expit
 from pcvm_pymc.core.pieces.likelihoods import ScaleLikelihood
 from pcvm_pymc.core.pieces.priors import typical_size
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.problem import Problem
 
 _FARTHEST = 1e6  # latent values beyond are those of a trajectory that diverges
@@ -367,6 +368,7 @@ class HamiltonianChains:
         """Choose the step size in `n` transitions, by dual averaging; return the places on the way."""
         seen, error, log_mean, towards = [], 0.0, 0.0, np.log(3.0 * self.step)
         for k in range(1, n + 1):
+            PROGRESS.debug("warm-up, transition %d of %d", k, n)
             error += (_ACCEPTED - self.transition() - error) / (k + 10)
             log_step = np.clip(towards - 20.0 * np.sqrt(k) * error, -9.0, 1.0)
             log_mean += k**-0.75 * (log_step - log_mean)
@@ -389,6 +391,7 @@ class HamiltonianChains:
         """Return `n` states of each chain, one in `thin`, shape (n_chains, n, n_parameters)."""
         kept = []
         for k in range(n * thin):
+            PROGRESS.debug("transition %d of %d", k, n * thin)
             self.transition()
             if k % thin == thin - 1:
                 kept.append(self.parameters)

@@ -1,9 +1,11 @@
 """What all estimators share: arguments checked before any work, and nothing left of an earlier fit."""
 
 import logging
+import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
@@ -21,7 +23,7 @@ from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.centres import has_clusters_of_copies
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, as_width
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.resources import blas_threads
+from pcvm_pymc.core.pieces.resources import PROGRESS, blas_threads
 from pcvm_pymc.core.problem import Status
 
 _log = logging.getLogger(__name__)
@@ -57,6 +59,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "draws": [whole(1)],
     "bias": ["boolean", None],
     "star": ["boolean"],
+    "verbose": ["boolean"],
     "noise": [POSITIVE, None],
     "start": [StrOptions({"default", "random"})],
     "algorithm": [StrOptions({"bottom-up", "top-down"})],
@@ -193,6 +196,7 @@ MANY_BYTES = 2.0**29  # of the fit to many rows: those of the rows' sums are a f
 _FEW_ROWS = 20  # fewer may be near each other by chance
 LONG_FIT = 10.0  # seconds that are a warning
 _SEARCH_SECONDS = 5.0  # of the choice of width and scale for many rows
+_LINE_SECONDS = 2.0  # between two lines of progress
 _PER_SECOND = 6e10  # multiplications and additions, of one core
 NESTED: ContextVar[bool] = ContextVar("within another fit", default=False)
 
@@ -290,9 +294,43 @@ def check_size_and_scales(
         _log.log(level, words, len(X), validation.shown(model.basis), n, seconds)
 
 
-def threads_for(model: Any, X: Array) -> AbstractContextManager[Any]:
-    """Return a context in which BLAS has the threads that a fit to these rows is worth."""
-    return blas_threads(len(X), n_bases(model, len(X)))
+class _Lines(logging.Handler):
+    """Print the stage of a fit and its solver's progress, with the seconds; a line every two seconds."""
+
+    def __init__(self, fit: str) -> None:
+        super().__init__()
+        self.fit, self.stage, self.began = fit, "", time.monotonic()
+        self.last = self.began
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the message of a stage; print a solver's, unless another one has just been printed."""
+        if record.levelno == logging.INFO:
+            self.stage = record.getMessage() + ": "
+        elif time.monotonic() - self.last >= _LINE_SECONDS:
+            self.last = time.monotonic()
+            seconds = self.last - self.began
+            sys.stdout.write(f"{self.fit}, {seconds:.0f} s, {self.stage}{record.getMessage()}\n")
+            sys.stdout.flush()
+
+
+@contextmanager
+def running(model: Any, data: Any) -> Iterator[None]:
+    """Run a fit: BLAS has the threads that its rows are worth, and ``verbose`` prints its progress."""
+    in_memory = data.stream is None
+    threads = blas_threads(len(data.X), n_bases(model, len(data.X)))
+    with threads if in_memory else nullcontext():
+        if not model.verbose or NESTED.get():
+            yield
+            return
+        lines = _Lines(type(model).__name__)
+        PROGRESS.addHandler(lines)
+        PROGRESS.setLevel(logging.DEBUG)
+        try:
+            yield
+        finally:
+            PROGRESS.removeHandler(lines)
+            if not PROGRESS.handlers:
+                PROGRESS.setLevel(logging.NOTSET)
 
 
 # --- the estimator -----------------------------------------------------------------------------

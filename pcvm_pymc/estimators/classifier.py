@@ -1,6 +1,5 @@
 """What all classifiers share: training rows, weights of rows, and predictions."""
 
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import wraps
 from typing import Any, ClassVar, Self
@@ -97,7 +96,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         """
         self._begin(X)
         data = self._training(X, y, sample_weight, groups)
-        with base.threads_for(self, data.X) if data.stream is None else nullcontext():
+        with base.running(self, data):
             if base.is_drawn(self):
                 from pcvm_pymc.estimators.posterior import fit_posterior  # slow: ArviZ
 

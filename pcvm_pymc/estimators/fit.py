@@ -16,6 +16,7 @@ from pcvm_pymc.core.pieces.centres import Centres, Index, as_centres, choose_row
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.pieces.validation import as_features, as_seed, is_real, is_unknown, shown
 from pcvm_pymc.core.problem import EMResult
 from pcvm_pymc.estimators import base, search
@@ -295,6 +296,8 @@ def fit_modes(model: Any, data: TrainingData) -> None:
         problems = replace(problems, centres=centres).for_model(model, chunks=plan.chunks)
 
     # the modes, the best first
+    if not base.NESTED.get():
+        PROGRESS.info("fit to all rows")
     left_out = None
     if plan.average:
         grouped = data.groups is not None

@@ -77,7 +77,7 @@ class MPCVMClassifier(KernelClassifier):
         As for `PCVMClassifier`.
     start : {"default"}
         First latent responses: 10.5 for the own class and 0.5 for others.
-    kernel_dtype, n_jobs
+    kernel_dtype, n_jobs, verbose
         As for `PCVMClassifier`.
     cv : int
         Folds of the inner cross-validation, where something is chosen by it.
@@ -141,6 +141,7 @@ class MPCVMClassifier(KernelClassifier):
     start: str = "default"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
+    verbose: bool = False
     cv: int = 5
 
     _many_bases = 500  # of each score
@@ -199,7 +200,7 @@ class MRVMClassifier(KernelClassifier):
         As for `PCVMClassifier`.
     start : {"default"}
         First latent responses: 10.5 for the own class and 0.5 for others.
-    kernel_dtype, n_jobs
+    kernel_dtype, n_jobs, verbose
         As for `MPCVMClassifier`.
     cv : int
         Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
@@ -244,6 +245,7 @@ class MRVMClassifier(KernelClassifier):
     start: str = "default"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
+    verbose: bool = False
     cv: int = 5
 
     _many_bases = 500  # of each score

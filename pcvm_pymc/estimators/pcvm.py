@@ -163,6 +163,8 @@ class PCVMClassifier(KernelClassifier):
     n_jobs : int, optional
         Threads for rows in chunks, for the posterior at several widths, and for predictions; None is one,
         -1 all processors.
+    verbose : bool
+        Whether to print how far a fit is, a line every two seconds at most.
 
     Attributes
     ----------
@@ -254,6 +256,7 @@ class PCVMClassifier(KernelClassifier):
     draws: int = 250
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
+    verbose: bool = False
 
     _takes_several = False
     _for_several = "MPCVMClassifier (or sklearn.multiclass.OneVsRestClassifier)"

@@ -24,6 +24,7 @@ from pcvm_pymc.core.pieces.priors import (
     typical_size,
 )
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.estimators.average import (
@@ -187,6 +188,7 @@ def fit_posterior(model: Any, data: TrainingData) -> None:
 
     # the posterior at each width
     def component(kernel: Any, share: float, n: int, own: np.random.Generator) -> Component:
+        PROGRESS.info("posterior at width %.3g", np.mean(kernel.width))
         Phi = np.ascontiguousarray(kernel(data.X, centres.points))
         prior, drawn = _prior_of(model, Phi, centres.sign, data.label), []
         for label in labels:

@@ -15,6 +15,7 @@ from pcvm_pymc.core.metric import PENALTY
 from pcvm_pymc.core.pieces.centres import Index, unique_rows
 from pcvm_pymc.core.pieces.kernels import as_width, median_distance, width_grid
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.estimators.base import CHOSEN, has_width, is_drawn, nested, without_idle
 from pcvm_pymc.estimators.features import Metric, learns_features
 from pcvm_pymc.estimators.problems import TrainingData, basis_for
@@ -249,6 +250,7 @@ class Refits:
             part, basis = data.some(train), basis_for(self.model.basis, data.X, train)
             if self.most_bases is not None and len(train) > self.most_bases:
                 basis = self.most_bases
+            PROGRESS.info("candidate %d for the width, fold %d", i + 1, k + 1)
             one = clone(self.model).set_params(width=width(i, k), basis=basis)
             weight = {} if part.weight is None else {"sample_weight": part.weight}
             without_idle(one).fit(part.X, part.label, **weight)

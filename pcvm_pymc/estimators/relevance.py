@@ -27,7 +27,7 @@ from pcvm_pymc.core.pieces.kernels import KernelPiece, MatrixRBF, as_kernel
 from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.resources import check_room, chunk_rows
+from pcvm_pymc.core.pieces.resources import PROGRESS, check_room, chunk_rows
 from pcvm_pymc.core.pieces.validation import as_seed, as_targets
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.validity import Validity, kernel_validity, pcvm_validity, rvm_validity
@@ -244,6 +244,8 @@ def fit_relevance(model: Any, data: TrainingData) -> EvidenceProblem:
     whole = (model, data, centres.points, kernel)
     problem = factored(*whole, chunk) if chunk else problem_of(*whole, limit)
     options = evidence_options(model)
+    if not base.NESTED.get():
+        PROGRESS.info("fit to all rows")
     result = (model._solved or partial(fit_rvm, method=model.method, options=options))(problem)
 
     # what a user reads

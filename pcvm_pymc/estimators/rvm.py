@@ -93,6 +93,8 @@ class RVMClassifier(KernelClassifier):
         maximum of the evidence, in which no single change gains, and neither always at the higher one.
     cv : int
         Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
+    verbose : bool
+        Whether to print how far a fit is, a line every two seconds at most.
 
     Attributes
     ----------
@@ -104,21 +106,18 @@ class RVMClassifier(KernelClassifier):
     weight_ : ndarray, shape (n_relevance,)
         Posterior mode; for several classes (n_classes, n_relevance).
     bias_, width_, log_evidence_, n_iter_, status_
-        For several classes, one for each, but for the evidence (the sum) and the iterations (the
-        most).
+        For several classes, one for each, but for the evidence (the sum) and the iterations (the most).
     feature_widths_ : ndarray, shape (n_features,)
         Width of each feature, in units of X, of the RBF only; for several classes (n_classes, n_features).
     feature_relevance_ : ndarray, shape (n_features,)
         1 / width^2, normalised to sum one; for several classes the mean of their machines'.
     feature_relevance_folds_ : ndarray, shape (n_folds, n_features)
-        The same by the widths learned from the rows outside each fold: how sure it is. No rows where no
-        widths per feature were learned.
+        The same, learned from the rows outside each fold: how sure it is; no rows where none was learned.
     covariance_ : ndarray, shape (n_relevance + 1, n_relevance + 1)
         Of the weights and, last, the bias (Laplace's approximation); two classes only.
     widths_, width_scores_ : ndarray, shape (n_widths,)
         The widths that were tried, and what they were chosen by; two classes only. With ``"auto"`` the mean
-        held-out log density of the folds; a width that is behind the best, or like it, is
-        refitted no more (its score: the best's, less that difference), and none beyond it is tried.
+        held-out log density; a width behind the best is refitted no more (its score: that difference).
     machines_ : list of RVMClassifier
         One for each class against the rest; itself for two classes.
     idata_ : xarray.DataTree
@@ -150,6 +149,7 @@ class RVMClassifier(KernelClassifier):
     estimation: str = "auto"
     draws: int = 250
     cv: int = 5
+    verbose: bool = False
 
     _system = FAMILY["rvm_classification"]
     _scores_all_rows = True
@@ -268,8 +268,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         ``"auto"``: ``"process"`` under normal noise without `star`, with the RBF; else ``"weights"``.
     star : bool
         Predict as RVM*, with one more basis on each new row: the variance grows in gaps between the rows.
-        Under a wide kernel it hardly does, and outside the rows it may stay too small. The training rows are
-        kept.
+        Under a wide kernel it hardly does, and outside the rows it may stay too small. Keeps the rows.
     noise : float, optional
         Known scale of the targets, under the normal their standard deviation; None estimates it.
     estimation : {"auto", "posterior"}
@@ -278,7 +277,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     noise_starts : tuple of float
         Where the noise starts, as multiples of the targets' standard deviation; the best evidence
         wins. ``(0.1, 0.3, 0.7)`` is the careful choice.
-    draws, method, cv
+    draws, method, cv, verbose
         As for `RVMClassifier`.
 
     Attributes
@@ -332,6 +331,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     estimation: str = "auto"
     draws: int = 250
     cv: int = 5
+    verbose: bool = False
 
     _system = FAMILY["rvm_regression"]
     _scores_all_rows = True
@@ -396,7 +396,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         rows, target = validate_data(self, X, y, dtype=float, y_numeric=True)
         groups = base.as_groups(groups, self, len(rows))
         data = TrainingData(rows, as_targets(target, len(rows)), groups=groups)
-        with base.threads_for(self, data.X):
+        with base.running(self, data):
             if is_drawn(self):
                 self._likelihood_ = likelihood.with_noise(self.noise) if self.noise else likelihood
                 fit_posterior(self, data)

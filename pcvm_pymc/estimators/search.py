@@ -13,6 +13,7 @@ from pcvm_pymc.core.metric import share_of_widths
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.likelihood import plain_target
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.pieces.validation import check_real
 from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.estimators.features import Metric
@@ -233,6 +234,7 @@ def grown_search(
             expanded.add(point.steps)
             for each in grid.neighbours(point):
                 if each.steps not in points:
+                    PROGRESS.info("grid point %d", len(points) + 1)
                     points[each.steps] = score(each, point)
 
 

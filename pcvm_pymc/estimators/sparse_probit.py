@@ -73,7 +73,7 @@ class SparseProbitClassifier(KernelClassifier):
         As for `PCVMClassifier`, for the posterior only.
     update : {"auto", "newton", "em"}
         How EM steps, see `EMOptions`; ``"em"`` is the paper's own.
-    kernel_dtype, n_jobs
+    kernel_dtype, n_jobs, verbose
         As for `PCVMClassifier`.
 
     Attributes
@@ -135,6 +135,7 @@ class SparseProbitClassifier(KernelClassifier):
     update: str = "auto"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
+    verbose: bool = False
 
     _system = FAMILY["sparse_probit"]
     _parameter_constraints = base.constraints(

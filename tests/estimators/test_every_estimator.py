@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pcvm_pymc as pcvm
+from pcvm_pymc.estimators import base
 from pcvm_pymc.experiments.datasets import overlap_classes
 
 PCVM, MPCVM, MRVM = pcvm.PCVMClassifier, pcvm.MPCVMClassifier, pcvm.MRVMClassifier
@@ -110,6 +111,34 @@ MODELS = [
     RVM(width=1.0),
     SPARSE(),
 ]
+
+
+@pytest.mark.parametrize(
+    ("model", "stages"),
+    [
+        (PCVM(), ("grid point", "fit to all rows: EM iteration")),
+        (PCVM(estimation="posterior", draws=20, max_iter=60), ("posterior at width",)),
+        (MPCVM(), ("fit to all rows: EM iteration",)),
+        (MRVM(width="shared"), ("fold 2: epoch", "fit to all rows: epoch")),
+        (
+            pcvm.RVMRegressor(width="shared"),
+            ("fold 2: ", "fit to all rows: 1"),
+        ),
+        (SPARSE(), ("s, EM iteration",)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_progress_is_printed_on_request(model, stages, capsys, monkeypatch):
+    monkeypatch.setattr(base, "_LINE_SECONDS", 0.0)
+    X, y = blobs(60)
+    model.fit(X, y)
+    assert not capsys.readouterr().out
+    model.set_params(verbose=True).fit(X, y)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith(f"{type(model).__name__}, 0 s, ") for line in lines[:3])
+    assert all(any(stage in line for line in lines) for stage in stages)
+    model.set_params(verbose=False).fit(X, y)
+    assert not capsys.readouterr().out
 
 
 def test_a_regression_pickles():

@@ -19,7 +19,7 @@ from pcvm_pymc.core.em.widths import improved_width
 from pcvm_pymc.core.family import check_mode
 from pcvm_pymc.core.nonnegative import ridge_solve, solve_nonnegative
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.resources import threads_by_size
+from pcvm_pymc.core.pieces.resources import PROGRESS, threads_by_size
 from pcvm_pymc.core.pieces.validation import as_numbers
 from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
 
@@ -112,6 +112,7 @@ def fit_em(
     for n_iter in range(1, options.max_iter + 1):
         point = machine.next(point)
         trace.append((point.log_posterior, point.n_active, point.change, point.width))
+        PROGRESS.debug("EM iteration %d, log posterior %.6g", n_iter, point.log_posterior)
         if callback is not None:
             callback(n_iter, _state(problem, point))
         if point.change <= options.tol or machine.is_rounding:

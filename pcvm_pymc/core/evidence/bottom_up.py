@@ -15,7 +15,7 @@ from pcvm_pymc.core.evidence.posterior import inverse_triangle, leave_one_out
 from pcvm_pymc.core.evidence.problem import check_fixed_bases
 from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.resources import threads_by_size
+from pcvm_pymc.core.pieces.resources import PROGRESS, threads_by_size
 from pcvm_pymc.core.pieces.validation import check_flag, check_real, check_whole
 from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
 from pcvm_pymc.core.quadratic import BorderedGram
@@ -435,6 +435,7 @@ def fit_bottom_up(
         is_structural, moved = search.step()
         n_active = int(np.count_nonzero(search.weight))
         trace.append((search.log_posterior(), n_active, search.bases.moved, problem.width))
+        PROGRESS.debug("epoch %d, log posterior %.6g", n_iter, trace[-1][0])
         if callback is not None:
             callback(n_iter, trace[-1][0])
         if not is_structural and moved < options.tol:

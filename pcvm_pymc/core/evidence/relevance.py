@@ -23,7 +23,7 @@ from pcvm_pymc.core.evidence.problem import (
 )
 from pcvm_pymc.core.evidence.rank_one import Quadratic, Schedule, Swept, change_precisions
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.resources import threads_by_size
+from pcvm_pymc.core.pieces.resources import PROGRESS, threads_by_size
 from pcvm_pymc.core.pieces.validation import check_choice
 from pcvm_pymc.core.problem import Status
 
@@ -290,6 +290,9 @@ class Search:
             history = np.array([[state.log_evidence, len(number), self.noise**-2.0]])
         self.trace += [(value, int(m), beta**-0.5) for value, m, beta in history.tolist()]
         self.since += len(history)
+        PROGRESS.debug(
+            "%d changes of precisions, log evidence %.6g", len(self.trace), history[-1, 0]
+        )
         if state.log_evidence > self.best[0].log_evidence + self.options.tol:
             self.best, self.since = (state, number, self.noise), 0
 
@@ -362,6 +365,7 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
         likelihood = problem.likelihood.with_noise(noise)
         end = posterior(columns.take(index), alpha, problem.target, likelihood, mean)
         trace.append((end.log_evidence, len(index), noise))
+        PROGRESS.debug("sweep %d, log evidence %.6g", len(trace), end.log_evidence)
         model = index, alpha, end.mean
         is_still = abs(end.log_evidence - last) < 0.01 * options.tol
         last = end.log_evidence

@@ -1,5 +1,6 @@
-"""What a fit may use of the machine: memory, asked for before it is taken, and threads of BLAS."""
+"""What a fit may use of the machine: memory, asked for before it is taken, threads of BLAS, the terminal."""
 
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, wraps
@@ -21,6 +22,9 @@ LARGEST_CHUNK = 2048  # more rows at a time are no faster
 _SMALL = 2.0**24  # bytes: less is not worth asking, which takes as long as a small fit
 _COPIES = 3.0  # basis functions, their Gram matrix, and a factor of it
 _WORTH_THREADS = 1e10  # multiplications of one Gram product: some seconds of one core
+#: what solvers say of their progress; shown by estimators with ``verbose=True``
+PROGRESS = logging.getLogger("pcvm_pymc.progress")
+PROGRESS.propagate = False  # messages of every iteration are not for other handlers
 
 
 # --- memory -------------------------------------------------------------------------------------
