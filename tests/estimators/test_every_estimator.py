@@ -122,7 +122,7 @@ MODELS = [
         (MRVM(width="shared"), ("fold 2: epoch", "fit to all rows: epoch")),
         (
             pcvm.RVMRegressor(width="shared"),
-            ("fold 2: ", "fit to all rows: 1"),
+            ("fold 2: ", "fit to all rows: "),
         ),
         (SPARSE(), ("s, EM iteration",)),
     ],
