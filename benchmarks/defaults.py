@@ -55,6 +55,7 @@ def rivals(n_classes: int, shape: tuple[int, int], seed: int) -> dict:
     ours["one width"] = kind(width="shared", random_state=seed)
     if n_classes == 2:
         ours["PCVM, width by CV"] = PCVMClassifier(width="cv", random_state=seed)
+        ours["from the bottom up"] = PCVMClassifier(estimation="bottom-up", random_state=seed)
     others = peers(n_classes, *shape, seed=seed)
     others["random forest"] = RandomForestClassifier(500, random_state=seed)
     if "Gaussian process" in others:

@@ -159,10 +159,10 @@ def chunk_rows(
     per_row = 8.0 * (n_basis + 2 * n_features + 16 * n_scores) * n_jobs
     share = 1.0 - _COUPLED_SHARE if coupled else 1.0
     rows = (share * memory_limit / copies - square) / per_row
-    if rows < 1:
+    if rows < 1:  # the number that is printed is not rounded down
         raise ValueError(
             f"memory_limit={memory_limit:.3g} bytes is too small for {n_basis} bases; needed at least "
-            f"{copies * (square + per_row):.3g}: give a larger limit or fewer bases (basis=...)"
+            f"{1.005 * copies * (square + per_row):.3g}: give a larger limit or fewer bases (basis=...)"
         )
     return int(min(rows, LARGEST_CHUNK))
 
