@@ -15,7 +15,15 @@ from scipy.special import expit, ndtr
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from pcvm_pymc import PCVMClassifier, pcvm_model, predict, sample, select
+from pcvm_pymc import (
+    PCVMClassifier,
+    RVMClassifier,
+    SparseProbitClassifier,
+    pcvm_model,
+    predict,
+    sample,
+    select,
+)
 
 NEW = 200
 TAILS = [0.055, 0.945, 0.25, 0.75]
@@ -75,21 +83,32 @@ def chosen(X, y):
     return select(X, y, over=("width",), random_state=0).width
 
 
+DRAWN = {"estimation": "posterior", "random_state": 0}
+#: name in the table, and `(X, y, new) -> (quantiles, mean)`
 WAYS = {
-    "posterior": ('`PCVMClassifier(estimation="posterior")`', {"estimation": "posterior"}),
-    "average": ("`PCVMClassifier()`", {}),
-    "signed": ("`pcvm_model(X, y, width=chosen)`, the paper's", {}),
-    "both": ('the same with `basis="kmeans", signs="both"`', {}),
-    "gp": ("Gaussian process", {}),
+    "posterior": (
+        '`PCVMClassifier(estimation="posterior")`',
+        of_classifier(PCVMClassifier(width="shared", **DRAWN)),
+    ),
+    "average": (
+        "`PCVMClassifier()`",
+        of_classifier(PCVMClassifier(width="shared", random_state=0)),
+    ),
+    "rvm": (
+        '`RVMClassifier(estimation="posterior")`',
+        of_classifier(RVMClassifier(width="shared", **DRAWN)),
+    ),
+    "sparse": (
+        '`SparseProbitClassifier(features="kernel", prior="laplace", estimation="posterior")`',
+        of_classifier(SparseProbitClassifier(features="kernel", prior="laplace", **DRAWN)),
+    ),
+    "signed": ("`pcvm_model(X, y, width=chosen)`, the paper's", of_model(chosen)),
+    "both": (
+        'the same with `basis="kmeans", signs="both"`',
+        of_model(chosen, basis="kmeans", signs="both"),
+    ),
+    "gp": ("Gaussian process", of_gaussian_process),
 }
-
-
-def way(name):
-    if name in ("posterior", "average"):
-        return of_classifier(PCVMClassifier(width="shared", random_state=0, **WAYS[name][1]))
-    if name == "gp":
-        return of_gaussian_process
-    return of_model(chosen, **({"basis": "kmeans", "signs": "both"} if name == "both" else {}))
 
 
 def main():
@@ -111,7 +130,7 @@ def main():
                     rng = np.random.default_rng([seed, n])
                     X, new = rng.normal(size=(n, d)), rng.normal(size=(NEW, d))
                     y, p, began = rng.uniform(size=n) < truth(X), truth(new), time.process_time()
-                    (low, high, lower, upper), mean = way(name)(X, y, new)
+                    (low, high, lower, upper), mean = WAYS[name][1](X, y, new)
                     loss = -np.mean(p * np.log(mean) + (1.0 - p) * np.log1p(-mean))
                     found[kind].append(
                         (
