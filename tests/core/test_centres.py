@@ -97,6 +97,8 @@ def test_how_many_means_where_nothing_is_said(n_classes, rows, expected):
     means, classes = choose_means(X, np.arange(rows) % n_classes, random_state=0)
     assert len(means) == expected
     assert len(np.unique(classes)) == n_classes
+    few = np.maximum(np.arange(rows) - rows + n_classes, 0)  # classes of one row, but the first
+    assert len(np.unique(few[choose_rows(X, few, n_classes)])) == n_classes
 
 
 def test_of_few_distinct_rows_they_are_the_means():

@@ -266,6 +266,9 @@ def test_labels_that_the_bases_cannot_tell_give_an_empty_model(method):
     assert fit.status is Status.EMPTY_MODEL
     assert fit.log_evidence == pytest.approx(20 * np.log(0.5))
     assert fit.covariance.shape == (1, 1)
+    label = np.where(np.arange(20) % 4, 1.0, -1.0)  # a bias alone
+    fit = fit_rvm(EvidenceProblem(0.0 * Phi, label, "logit"), method=method)
+    assert fit.status is Status.EMPTY_MODEL
 
 
 def test_iteration_limit_is_told():

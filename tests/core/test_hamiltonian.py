@@ -120,6 +120,7 @@ def test_its_draws_have_gibbs_means(name):
     density, rng = LogPosterior(of), np.random.default_rng(73)
     chains = HamiltonianChains(density, rng)
     chains.warm_up(300)
+    assert 0.5 < np.mean([chains.transition() for _ in range(200)]) < 0.99
     states = chains.draw(2000)
     values = density.values(states.reshape(-1, states.shape[2]))
     hamiltonian = values.latent(of.Phi).reshape(4, 2000, -1)

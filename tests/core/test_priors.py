@@ -56,6 +56,7 @@ def test_papers_priors():
         np.testing.assert_allclose(prior.log_weight_density(w), -share * np.log(w))
         assert not prior.is_proper
     assert Hyperprior.plug_in().is_proper
+    assert Hyperprior.plug_in() == Hyperprior(5.0, 5.0, 1.0, 1.0)
     assert priors.Laplace(2.0).is_proper
     Phi = np.random.default_rng(0).normal(size=(6, 4))
     assert priors.named_prior("student", Phi) == Hyperprior.default(Phi, None)
@@ -82,6 +83,7 @@ def test_default_scales_the_prior_of_the_latent_function(n, n_features, width, l
     latent = (size * signs) @ Phi.T
     median = np.median(np.abs(latent - latent.mean(axis=1, keepdims=True)))
     assert 0.7 * latent_size < median < 1.3 * latent_size
+    assert priors.typical_size(np.zeros(n)) == 1.0
     assert prior.is_proper
 
 

@@ -186,6 +186,7 @@ def test_the_rbf_of_a_quadratic_form():
         MatrixRBF(np.diag(widths**2))(X, X[:5]), RBF(widths)(X, X[:5]), rtol=1e-10
     )
     assert as_kernel(MatrixRBF(S), 3.0).width == 3.0
+    assert MatrixRBF(S) != MatrixRBF(2.0 * S)
     refused("needed a positive definite one", MatrixRBF, np.ones((2, 2)))
     refused(r"shape \(2, 3\); needed a symmetric one", MatrixRBF, np.ones((2, 3)))
     refused("matrix is of 3 features; needed 2", MatrixRBF(S), X[:, :2], X[:2, :2])

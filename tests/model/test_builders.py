@@ -334,7 +334,7 @@ BAD_INPUT = [
     ({"X": np.empty((0, 2)), "y": []}, "X is empty"),
     ({"y": [0, 1]}, r"y has shape \(2,\); needed \(4,\)"),
     ({"y": [1, 1, 1, 1]}, r"y has 1 class\(es\) \(1\); needed exactly two"),
-    ({"y": [0, 1, 2, 0]}, r"y has 3 class\(es\)"),
+    ({"X": np.eye(6), "y": [*range(6)]}, r"y has 6 class\(es\) \(0, 1, 2, 3, 4, \.\.\.\)"),
     ({"y": ["a", None, "b", "a"]}, r"y has labels that are NaN, infinite or missing \(1\)"),
     ({"width": 0.0}, "width=0.0 must be positive"),
     ({"signs": [1, 1, 1]}, r"signs has shape \(3,\); needed \(4,\)"),
