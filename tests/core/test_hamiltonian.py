@@ -17,22 +17,23 @@ from pcvm_pymc.core.problem import Problem
 LEARNED = priors.Hyperprior(2.0, 3.0, 0.5, 0.7, rate_shape=0.5)
 
 
-def problem(likelihood=None, *, signed=False, prior=LEARNED, weight=None, bias="prior", n=25):
-    X, label = blobs(n, seed=70)
+def problem(likelihood=None, *, signed=False, prior=LEARNED, weight=None, bias="prior", size=6):
+    X, label = blobs(25, seed=70)
     likelihood = likelihoods.Probit() if likelihood is None else likelihood
-    shape, sign = (6, likelihood.n_scores)[: 2 if likelihood.n_scores > 1 else 1], None
+    shape, sign = (size, likelihood.n_scores)[: 2 if likelihood.n_scores > 1 else 1], None
     if signed:
         sign = np.where(np.indices(shape).sum(axis=0) % 2, -1.0, 1.0)
     if likelihood.n_scores > 1:
-        label = np.arange(n) % likelihood.n_scores
+        label = np.arange(25) % likelihood.n_scores
     if likelihood.targets == "numbers":
         label = X[:, 0] + 0.3 * label
-    Phi = design_matrix("rbf", X, X[:6], 1.5)
+    Phi = design_matrix("rbf", X, X[:size], 1.5)
     return Problem(Phi, label, sign, prior, likelihood, bias=bias).weighted(weight)
 
 
 PROBLEMS = {
     "probit": problem(),
+    "one basis": problem(size=1),
     "logit, fixed d": problem(likelihoods.Logit(), prior=replace(LEARNED, rate_shape=None)),
     "signed, noisy labels": problem(likelihoods.NoisyProbit(0.1), signed=True),
     "weighted rows": problem(weight=np.linspace(0.2, 3.0, 25), signed=True),
