@@ -269,6 +269,9 @@ def test_the_common_scale(n_scores, prior):
 
 
 def test_the_rate_given_all_sizes():
+    many = np.full((2, 99), 1e3)  # beyond the largest number, multiplied
+    each = moves.log_size_density(1e3, PRIOR.c, PRIOR.d)
+    assert moves.log_sizes_density(many, PRIOR.c, PRIOR.d) == pytest.approx(198 * each, rel=1e-12)
     rng, size = np.random.default_rng(12), small_problem(3)[0]
     x = np.linspace(-12.0, 6.0, 4001)
     shape, mean = LEARNED.rate_shape, LEARNED.d
