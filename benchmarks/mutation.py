@@ -4,7 +4,7 @@
 ``pcvm_pymc/core/em/machine.py tests/core/test_em.py``, or ``pcvm_pymc/core --sample 100``.
 Without tests, those of `TESTS` of all files drawn, and the contract.
 
-Works on a copy of the package and the tests. The tests are run once without a mutant, which says what lines
+Works on a copy of the package and the tests, made from this checkout, which must not change meanwhile. The tests are run once without a mutant, which says what lines
 each runs; of a mutant only those tests are run that run its line, the quickest first, until one fails, in a
 fork of a process that has imported the libraries. Where a line is run on import, or compiled, these are all
 tests of its file. A test that takes ten times as long as without a mutant, and --slack seconds (kernels:
