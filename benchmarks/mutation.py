@@ -4,11 +4,12 @@
 ``pcvm_pymc/core/em/machine.py tests/core/test_em.py``, or ``pcvm_pymc/core --sample 100``.
 Without tests, those of `TESTS` of all files drawn, and the contract.
 
-Works on a copy of the package and the tests, made from this checkout, which must not change meanwhile. The tests are run once without a mutant, which says what lines
-each runs; of a mutant only those tests are run that run its line, the quickest first, until one fails, in a
-fork of a process that has imported the libraries. Where a line is run on import, or compiled, these are all
-tests of its file. A test that takes ten times as long as without a mutant, and --slack seconds (kernels:
-100 more, to be compiled), or all of them together --limit, is a mutant that hangs, which counts as noticed.
+Works on a copy of the package and the tests, made from this checkout, which must not change meanwhile. The
+tests are run once without a mutant, which says what lines each runs; of a mutant only those tests are run
+that run its line, the quickest first, until one fails, in a fork of a process that has imported the
+libraries. Where a line is run on import, or compiled, these are all tests of its file. A test that takes ten
+times as long as without a mutant, and --slack seconds (kernels: 100 more, to be compiled), or all of them
+together --limit, is a mutant that hangs, which counts as noticed.
 Samples are run in random order, so that what was printed before an interruption is a sample, too.
 """
 
