@@ -197,6 +197,7 @@ _FEW_ROWS = 20  # fewer may be near each other by chance
 LONG_FIT = 10.0  # seconds that are a warning
 _SEARCH_SECONDS = 5.0  # of the choice of width and scale for many rows
 _LINE_SECONDS = 2.0  # between two lines of progress
+_PRODUCTS = 12_000.0  # multiplications in one fit for each value of the basis functions and score
 _PER_SECOND = 6e10  # multiplications and additions, of one core
 NESTED: ContextVar[bool] = ContextVar("within another fit", default=False)
 
@@ -245,7 +246,7 @@ def is_many(model: Any, n_obs: int) -> bool:
 def basis_of(model: Any, n_obs: int) -> Any:
     """Return the argument `basis` of an estimator, ``"auto"`` resolved."""
     if is_many(model, n_obs):
-        return min(model._many_bases, n_obs)
+        return min(model._many_bases(n_obs), n_obs)
     return None if is_named(model.basis, "auto") else model.basis
 
 
@@ -259,7 +260,7 @@ def n_bases(model: Any, n_obs: int) -> float:
 
 
 def check_size_and_scales(
-    model: Any, X: Array, groups: NDArray[Any] | None, *, n_modes: int = 1
+    model: Any, X: Array, groups: NDArray[Any] | None, *, n_modes: int = 1, n_scores: int = 1
 ) -> None:
     """Log how long a fit to many rows takes; warn of rows and columns that mislead the choice of a width.
 
@@ -285,8 +286,9 @@ def check_size_and_scales(
         )
     n = n_bases(model, len(X))
     if len(X) > MANY_ROWS:
-        # some fifteen Newton steps for each mode, each a Gram matrix
-        seconds = 15.0 * n_modes * len(X) * n**2 / _PER_SECOND
+        # some fifteen Newton steps for each mode, each a Gram matrix, or products for coupled scores
+        each = 15.0 * n**2 if n_scores == 1 else _PRODUCTS * n * n_scores
+        seconds = n_modes * len(X) * each / _PER_SECOND
         seconds += _SEARCH_SECONDS * (holds_out and is_many(model, len(X)))
         level = logging.WARNING if seconds > LONG_FIT else logging.INFO
         words = "%d rows, basis=%s: %d basis functions, about %.0f s; basis=500 takes fewer centres"
@@ -354,8 +356,6 @@ class KernelMachine(BaseEstimator):
     _rules: ClassVar[tuple[Rule, ...]] = ()
     #: whether widths are scored by the evidence of all rows where none can be held out
     _scores_all_rows: ClassVar[bool] = False
-    #: centres that are drawn of many rows: seconds grow with their square, errors fall little beyond
-    _many_bases: ClassVar[int] = 2000
     #: another solver, ``(problem) -> result``, in replicas of papers
     _solved: ClassVar[Any] = None
 
@@ -363,6 +363,10 @@ class KernelMachine(BaseEstimator):
     def _get_param_names(cls) -> list[str]:
         """Return the names of the arguments; `inspect` takes as long to find them as a small fit."""
         return sorted(each.name for each in fields(cls) if each.init)
+
+    def _many_bases(self, n_obs: int) -> int:
+        """Return how many centres are drawn of many rows: more gain little, and take their square longer."""
+        return 2000
 
     def _begin(self, X: Any = None) -> None:
         """Delete an earlier fit, and check the arguments, alone and together."""

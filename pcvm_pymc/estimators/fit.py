@@ -276,8 +276,7 @@ def fit_modes(model: Any, data: TrainingData) -> None:
     n_scores, in_memory = problems.likelihood.n_scores, problems.rows is None
     n_weights = len(problems.centres) * n_scores if n_scores > 1 else 0  # that are coupled
     most_modes = 1 if many or not plan.average else MOST_MODES
-    coupled = n_scores if n_scores == 1 else 2 * n_scores  # a factor and products
-    base.check_size_and_scales(model, data.X, data.groups, n_modes=most_modes * coupled)
+    base.check_size_and_scales(model, data.X, data.groups, n_modes=most_modes, n_scores=n_scores)
     rows, most = width_rows(model, data, not in_memory, rng)
     few = data if rows is None else data.some(rows)
 

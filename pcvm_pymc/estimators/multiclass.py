@@ -16,6 +16,9 @@ def _row_of(machine: str) -> Any:
     return property(lambda model: FAMILY[f"{machine}_{model.algorithm.replace('-', '_')}"])
 
 
+# many rows: centres from the bottom up (four times as many gain half a point in four times the seconds), and
+# values of basis functions, in double and single precision 1.2 GB
+_FEW_BASES, _MANY_VALUES = 500, 1e8
 _START = base.Rule("start", f"{MOVED} 'default'", lambda m, _: m.start == "default")
 
 
@@ -41,8 +44,9 @@ class MPCVMClassifier(KernelClassifier):
     basis : "auto", None, int or (array_like, array_like)
         Centres of the basis functions: None is all training rows; a number so many of them, chosen by
         k-means++ within each class; or given centres, shape (n_basis, n_features), with their classes.
-        ``"auto"`` is None up to 3,000 rows, 500 centres above; then width and scale are chosen on 2,000 rows,
-        and one mode is fitted.
+        ``"auto"`` is None up to 3,000 rows; above, 2,000 centres (of more than 50,000 rows fewer, so that
+        they stay below 1.2 GB; 500 from the bottom up), width and scale are chosen on 2,000 rows, and one
+        mode is fitted.
     n_vectors : int, "auto" or None
         For ``"top-down"``, as for `PCVMClassifier`.
     estimation : {"auto", "average", "em", "projection", "posterior"}
@@ -144,7 +148,6 @@ class MPCVMClassifier(KernelClassifier):
     verbose: bool = False
     cv: int = 5
 
-    _many_bases = 500  # of each score
     _system = _row_of("mpcvm")
     _parameter_constraints = base.constraints(
         "auto shared cv evidence validity",
@@ -163,6 +166,10 @@ class MPCVMClassifier(KernelClassifier):
         *PCVM_RULES,
         _START,
     )
+
+    def _many_bases(self, n_obs: int) -> int:
+        """Return how many centres are drawn of many rows: fewer from the bottom up."""
+        return min(2000, int(_MANY_VALUES / n_obs)) if is_em(self) else _FEW_BASES
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -248,7 +255,6 @@ class MRVMClassifier(KernelClassifier):
     verbose: bool = False
     cv: int = 5
 
-    _many_bases = 500  # of each score
     _system = _row_of("mrvm")
     _parameter_constraints = base.constraints(
         "auto shared evidence validity", estimation="auto posterior"
@@ -263,3 +269,7 @@ class MRVMClassifier(KernelClassifier):
         *base.fit_effect(search="quick", tol=None),
         _START,
     )
+
+    def _many_bases(self, n_obs: int) -> int:
+        """Return how many centres are drawn of many rows."""
+        return _FEW_BASES

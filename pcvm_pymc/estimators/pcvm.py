@@ -119,7 +119,7 @@ class PCVMClassifier(KernelClassifier):
         - ``"em"``: one posterior mode, the best.
         - ``"projection"``: few vectors whose probabilities are nearest to those of one mode, see `project`.
         - ``"bottom-up"``: few vectors, added and deleted one at a time by the evidence of their precisions;
-          there is no fit of all bases. As in the papers; `n_vectors` predicts better.
+          there is no fit of all bases. As in the papers; `n_vectors` mostly predicts better.
         - ``"posterior"``: draws from the posterior at each width that leave-one-out gives weight, by
           Hamiltonian Monte Carlo until r-hat is 1.01. Probabilities are posterior means, and
           `predict_interval` has the draws' quantiles. Its bases are 30 k-means centres, or `basis` of them,

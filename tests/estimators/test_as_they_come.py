@@ -40,7 +40,7 @@ MANY = [
 @pytest.mark.parametrize(("model", "y"), MANY, ids=lambda each: str(each)[:30])
 def test_many_rows_get_drawn_centres_and_a_line(model, y, monkeypatch, caplog):
     monkeypatch.setattr(base, "MANY_ROWS", 100)
-    monkeypatch.setattr(type(model), "_many_bases", 30)
+    monkeypatch.setattr(type(model), "_many_bases", lambda *_: 30)
     monkeypatch.setattr(base, "MANY_SEARCH_ROWS", 80)
     caplog.set_level("INFO", base.__name__)
     model.fit(X, y)
@@ -53,9 +53,15 @@ def test_many_rows_get_drawn_centres_and_a_line(model, y, monkeypatch, caplog):
     assert whole.score(X, y) > 0.6
 
 
+def test_centres_of_several_classes_stay_within_a_gibibyte():
+    machines = [pcvm.MPCVMClassifier(), pcvm.MPCVMClassifier(algorithm="bottom-up")]
+    found = [[base.basis_of(each, n) for n in (3000, 3001, 100_000)] for each in machines]
+    assert found == [[None, 2000, 1000], [None, 500, 500]]
+
+
 def test_half_of_the_drawn_centres_are_where_a_fit_to_the_others_is_wrong(monkeypatch):
     monkeypatch.setattr(base, "MANY_ROWS", 1000)
-    monkeypatch.setattr(pcvm.PCVMClassifier, "_many_bases", 200)
+    monkeypatch.setattr(pcvm.PCVMClassifier, "_many_bases", lambda *_: 200)
     points, y = make_moons(3000, noise=0.15, random_state=FIXED)
     model = pcvm.PCVMClassifier(width=0.5, scale=1.0, random_state=0).fit(points, y)
     spread = choose_rows(points, y, 100, random_state=0)
