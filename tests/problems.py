@@ -15,6 +15,7 @@ from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distance
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.estimators.measures import classification_measures
 
 PROPER = {
     "plug-in": Hyperprior.plug_in(),
@@ -58,6 +59,35 @@ def three_blobs(n=24, seed=5):
     centres = 2.0 * np.array([[0, 0], [1, 0], [0, 1]])
     X = np.random.default_rng(seed).normal(size=(n, 2)) + centres[label]
     return X, label, np.array(["a", "b", "c"])[label]
+
+
+def classes(n, n_classes, seed=0, gap=1.5):
+    """Return Gaussian classes around points of a circle: X, labels 0, 1, ..., all present."""
+    rng = np.random.default_rng(seed)
+    label = np.arange(n) % n_classes
+    angle = 2 * np.pi * label / n_classes
+    return gap * np.column_stack([np.cos(angle), np.sin(angle)]) + rng.normal(size=(n, 2)), label
+
+
+def sinc(n=100, noise=0.1, seed=0, end=10.0):
+    """Return equally spaced rows and their noisy sinc."""
+    x = np.linspace(-end, end, n)[:, None]
+    return x, np.sinc(x[:, 0] / np.pi) + noise * np.random.default_rng(seed).normal(size=n)
+
+
+def linear(X, Z, width):
+    """Return a linear kernel, which has both signs."""
+    return X @ Z.T / width**2
+
+
+def laplacian(X, Z, width):
+    """Return an exponential kernel of city block distances."""
+    return np.exp(-np.abs(X[:, None] - Z[None]).sum(axis=-1) / width)
+
+
+def at_scale(scale):
+    """Return a hyperprior of weights of this size."""
+    return Hyperprior(5.0, 5.0 * scale**2, 1.0, 1.0)
 
 
 def animals(folder, n):
@@ -123,6 +153,12 @@ def banana(n, seed=0):
     turn = rng.uniform(0.0, np.pi, size=n)
     X = np.column_stack([label * np.cos(turn), label * (np.sin(turn) - 0.4)])
     return X + 0.35 * rng.normal(size=X.shape), label
+
+
+def printed_measures(model, X, y):
+    """Return error, AUC and 1-RMSE in percent, which chen2009 prints."""
+    found = classification_measures(y, model.predict(X), model.classes_, model.predict_proba(X))
+    return [100 * found[name] for name in ("error", "AUC", "1-RMSE")]
 
 
 def expected_failures(estimator):

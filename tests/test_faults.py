@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from faults import generator
 from problems import interrupted as stopped
-from problems import refused
+from problems import linear, refused
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.__main__ import main as entry_point
@@ -25,10 +25,6 @@ from pcvm_pymc.inference.files import alone_in
 def test_a_linear_kernel_of_large_features_ends_or_is_refused():
     rng = np.random.default_rng(0)
     X, label = rng.normal(size=(30, 2)) + np.arange(30)[:, None] % 3, np.arange(30) % 3
-
-    def linear(X, Z, width):
-        return X @ Z.T
-
     model = pcvm.MPCVMClassifier(
         algorithm="top-down", kernel=linear, width=1.0, estimation="em", max_iter=20
     )

@@ -1,28 +1,24 @@
 import pickle
 from dataclasses import replace
-from functools import cache
+from functools import partial
 
 import numpy as np
 import pymc as pm
 import pytest
 from matplotlib.figure import Figure
-from problems import blobs, refused
+from problems import blobs, printed_measures, refused
 from sklearn.base import clone
-from sklearn.metrics import brier_score_loss, roc_auc_score
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.assessment.project import _from_classifier
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.estimators.fit import centres_of
-from pcvm_pymc.estimators.problems import TrainingData
 from pcvm_pymc.estimators.projection import (
     _cross_validate,
     project_reference,
     smallest_within_one_se,
 )
 from pcvm_pymc.estimators.race import inner_folds
-from pcvm_pymc.estimators.reference import Reference
 from pcvm_pymc.experiments import datasets
 from pcvm_pymc.model.build import build
 
@@ -224,33 +220,18 @@ def test_references_that_cannot_be_used(projection):
         pcvm.PCVMClassifier(estimation="projection", n_vectors=0).fit(X, label)
 
 
-def average(n=60, seed=75, several=False):
-    """Return an average of two machines of different widths, as a reference, with its machines."""
-    X, label = blobs(n, seed=seed)
-    number = (label > 0).astype(int)
+def average(several=False):
+    """Return an average of two machines of different widths, as a reference."""
+    X, label = blobs(60, seed=75)
+    number = np.where((label > 0) & (X[:, 1] > 0), 2, label > 0) if several else label > 0
+    words = np.array(["no", "so", "yes"])[number.astype(int)]
+    make, given = pcvm.PCVMClassifier, {}
     if several:
-        number = np.where((label > 0) & (X[:, 1] > 0), 2, number)
-    words = np.array(["no", "so", "yes"])[number]
-    make = pcvm.MPCVMClassifier if several else pcvm.PCVMClassifier
-    given = {"algorithm": "top-down", "hyperprior": "plug_in"} if several else {}
-    cells = [make(width=width, **given).fit(X, words) for width in (0.8, 2.0)]
-    probability = np.mean([each.predict_proba(X) for each in cells], axis=0)
-    held_out = 0.9 * probability + 0.1 / probability.shape[1]
-    classes = cells[0].classes_
-    known = number if several else np.where(words == classes[1], 1.0, -1.0)
-    reference = Reference(
-        probability=probability,
-        X=X,
-        label=known,
-        classes=classes,
-        centres=centres_of(cells[0], TrainingData(X, known)),
-        kernel="rbf",
-        width=1.2,
-        hyperprior=cells[0].hyperprior_,
-        likelihood=cells[0]._likelihood_,
-        kind=make,
-    )
-    return reference.averaged(held_out)
+        make, given = pcvm.MPCVMClassifier, {"algorithm": "top-down", "hyperprior": "plug_in"}
+    modes = [make(width=width, **given).fit(X, words) for width in (1.2, 2.0)]
+    probability = np.mean([each.predict_proba(X) for each in modes], axis=0)
+    reference = replace(_from_classifier(modes[0], X, words), probability=probability)
+    return reference.averaged(0.9 * probability + 0.1 / probability.shape[1])
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -303,34 +284,68 @@ def test_an_average_at_given_sizes_and_stored(tmp_path):
     refused("cv=3 has no effect on an average", project_reference, reference, cv=3)
 
 
-def log_of_own(probability, number):
-    return np.log(probability[np.arange(len(number)), number])
+def machine(X, words):
+    given = {"width": 1.5, "algorithm": "top-down", "hyperprior": "plug_in", "tol": 1e-6}
+    return pcvm.MPCVMClassifier(**given).fit(X, words)
 
 
-def test_several_classes_by_folds_and_as_a_posterior():
-    X, words = three_classes(60, 77)
-    given = {"width": 1.5, "algorithm": "top-down", "hyperprior": "plug_in"}
-    dense = pcvm.MPCVMClassifier(**given, tol=1e-6).fit(X, words)
+def mode(X, words, build=pcvm.mrvm_model, **shared):
+    model = build(X, words, width=1.5, hyperprior=pcvm.Hyperprior.plug_in(), **shared)
+    return pcvm.find_map_em(model, progressbar=False)
+
+
+def probabilities(fitted, X):
+    if hasattr(fitted, "predict_proba"):
+        return fitted.predict_proba(X)
+    return pcvm.predict(fitted, X)["predictions"]["probability"].values[0, 0]
+
+
+BY_FOLDS = {  # a dense machine of several classes, and what its folds are to be
+    "mPCVM1": (machine, machine),
+    "mRVM": (mode, mode),
+    "mRVM shared": (partial(mode, shared=True), mode),
+    "mRVM2": (pcvm.MRVMClassifier(width=1.5, algorithm="top-down").fit, mode),
+}
+
+
+@pytest.mark.parametrize(("fit", "of_fold"), BY_FOLDS.values(), ids=BY_FOLDS)
+def test_several_classes_by_folds(fit, of_fold):
+    X, words = three_classes(40, 77)
+    dense = fit(X, words)
     found = pcvm.project(dense, X, words, sizes=(0, 2, 5), cv=2, random_state=0)
     few = found.classifier_of(5)
     assert few.weight_.shape == (3, 5)
-    own = few.classes_.searchsorted(words[few.support_])
-    signs = np.where(own == np.arange(3)[:, None], 1.0, -1.0)
-    assert (few.weight_ * signs >= 0).all()
-    wanted = divergence(dense.predict_proba(X), few.predict_proba(X))
+    np.testing.assert_allclose(found.reference.probability, probabilities(dense, X), atol=1e-10)
+    wanted = divergence(probabilities(dense, X), few.predict_proba(X))
     assert found.path.kl[2] == pytest.approx(wanted, abs=1e-7)
+    target = found.reference.target(found.reference.design())
+    assert found.path.kl[2] < 0.5 * target.divergence(np.zeros((40, 3)))
     coded = few.classes_.searchsorted(words)
+    if fit is machine:
+        signs = np.where(coded[few.support_] == np.arange(3)[:, None], 1.0, -1.0)
+        assert (few.weight_ * signs >= 0).all()
+    else:
+        assert isinstance(few, pcvm.MRVMClassifier)
+        np.testing.assert_allclose(few.weight_.sum(axis=0), 0, atol=1e-7)
     train, test = inner_folds(coded, 2, 0)[1]
-    fold = pcvm.MPCVMClassifier(**given).fit(X[train], words[train])
-    held_out = log_of_own(fold.predict_proba(X[test]), coded[test])
+    held_out = probabilities(of_fold(X[train], words[train]), X[test])
+    held_out = np.log(held_out[np.arange(len(test)), coded[test]])
     np.testing.assert_allclose(found.reference_log_density[test], held_out, atol=1e-3)
-    model = pcvm.mpcvm_model(X, words, width=1.5, hyperprior=pcvm.Hyperprior.plug_in())
-    tree = pcvm.find_map_em(model, progressbar=False)
+
+
+def test_several_classes_as_a_posterior_and_stored(tmp_path):
+    X, words = three_classes(40, 77)
+    found = pcvm.project(machine(X, words), X, words, sizes=(0, 2, 5), size=5)
+    tree = mode(X, words, pcvm.mpcvm_model)
     other = pcvm.project(tree, sizes=(0, 2, 5), size=5)
     np.testing.assert_allclose(other.path.kl, found.path.kl, atol=1e-4)
     assert other.classifier.classes_.tolist() == ["a", "b", "c"]
-    assert other.to_datatree()["projection"]["weight"].shape == (3, 60, 3)
+    assert other.to_datatree()["projection"]["weight"].shape == (3, 40, 3)
     refused("y differs from the labels", pcvm.project, tree, y=np.roll(words, 1))
+    free = pcvm.project(mode(X, words), size=2)
+    pcvm.save(free.to_datatree(), tmp_path / "projection")
+    assert "signs" not in pcvm.load(tmp_path / "projection")["constant_data"]
+    assert isinstance(free.plot(), Figure)
 
 
 def test_a_posterior_is_projected_by_its_mean_probability_also_of_drawn_label_noise():
@@ -349,41 +364,12 @@ def test_a_posterior_is_projected_by_its_mean_probability_also_of_drawn_label_no
     np.testing.assert_array_equal(again.path.kl, found.path.kl)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_free_weights_of_several_classes_by_folds_and_as_a_posterior(shared, tmp_path):
-    X, words = three_classes(40, 77)
-    prior = {"width": 1.5, "hyperprior": pcvm.Hyperprior.plug_in()}
-    tree = pcvm.find_map_em(pcvm.mrvm_model(X, words, **prior, shared=shared), progressbar=False)
-    found = pcvm.project(tree, sizes=(0, 2, 5), cv=2, random_state=0)
-    few = found.classifier_of(5)
-    assert isinstance(few, pcvm.MRVMClassifier)
-    assert few.weight_.shape == (3, 5)
-    wanted = divergence(found.reference.probability, few.predict_proba(X))
-    assert found.path.kl[2] == pytest.approx(wanted, abs=1e-7)
-    np.testing.assert_allclose(few.weight_.sum(axis=0), 0, atol=1e-7)
-    coded = few.classes_.searchsorted(words)
-    train, test = inner_folds(coded, 2, 0)[1]
-    fold = pcvm.find_map_em(pcvm.mrvm_model(X[train], words[train], **prior), progressbar=False)
-    held_out = pcvm.predict(fold, X[test])["predictions"]["probability"].values[0, 0]
-    held_out = log_of_own(held_out, coded[test])
-    np.testing.assert_allclose(found.reference_log_density[test], held_out, atol=1e-3)
-    pcvm.save(found.to_datatree(), tmp_path / "projection")
-    assert "signs" not in pcvm.load(tmp_path / "projection")["constant_data"]
-    assert isinstance(found.plot(), Figure)
-
-
-def test_a_fitted_machine_without_sign_rule():
+def test_a_fit_forgets_the_projection():
     X, words = three_classes(40, 79)
     dense = pcvm.MRVMClassifier(width=1.2, algorithm="top-down").fit(X, words)
-    found = pcvm.project(dense, X, words, size=4)
-    np.testing.assert_allclose(found.reference.probability, dense.predict_proba(X))
-    few = found.classifier
-    wanted = divergence(dense.predict_proba(X), few.predict_proba(X))
-    assert found.path.kl[0] == pytest.approx(wanted, abs=1e-7)
-    target = found.reference.target(found.reference.design())
-    assert found.path.kl[0] < 0.5 * target.divergence(np.zeros((40, 3)))
+    few = pcvm.project(dense, X, words, size=4).classifier
     refused("y has the classes", pcvm.project, dense, X, np.where(words == "a", "z", words))
-    anew = clone(few).fit(X, words)  # a fit forgets the projection
+    anew = clone(few).fit(X, words)
     assert np.any(few.bias_)
     np.testing.assert_array_equal(few.fit(X, words).bias_, anew.bias_)
 
@@ -404,9 +390,9 @@ def test_few_vectors_keep_what_the_dense_mode_has_learnt():
     sparse = pcvm.project(dense, X, y, size=13).classifier
     assert len(dense.weight_) > 200
     assert len(sparse.weight_) == 13
-    one, other = (100 * roc_auc_score(y_test, m.decision_function(X_test)) for m in (dense, sparse))
-    assert other > one - 0.1
-    assert sparse.score(X_test, y_test) > dense.score(X_test, y_test) - 0.003
+    one, other = (printed_measures(model, X_test, y_test) for model in (dense, sparse))
+    assert other[1] > one[1] - 0.1
+    assert other[0] < one[0] + 0.3
 
 
 # Chen, Tino & Yao (2009): error and 1-RMSE of the PCVM (Table I), its vectors (Table III), rounded down
@@ -414,39 +400,21 @@ PAPER = {"twonorm": (2.46, 85.02, 13), "ringnorm": (1.53, 80.36, 17)}
 PAPER |= {"waveform": (10.40, 71.78, 26), "banana": (10.30, 72.13, 19)}
 
 
-@cache
-def _with_the_papers_number(name, folder):
-    """Return error, AUC and 1-RMSE of the default and of its projection: benchmarks/projection.py."""
-    data = datasets.load(name, folder=folder)
-    rows = []
-    for k in range(len(data.train[:5])):
-        X, y, X_test, y_test = data.split(k)
-        dense = pcvm.PCVMClassifier(width="shared", random_state=0).fit(X, y)  # as in the paper
-        sparse = pcvm.project(dense, X, y, size=PAPER[name][2]).classifier
-        assert len(sparse.weight_) <= PAPER[name][2]
-        rows.append([_measures(model, X_test, y_test) for model in (dense, sparse)])
-    return np.mean(rows, axis=0)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(PAPER))
 def test_the_papers_number_of_vectors_is_enough(name, data_folder):
-    full, few = _with_the_papers_number(name, data_folder)
-    error, rmse, _ = PAPER[name]
+    """Of the default and its projection: benchmarks/projection.py."""
+    data, (error, rmse, size), rows = datasets.load(name, folder=data_folder), PAPER[name], []
+    for k in range(len(data.train[:5])):
+        X, y, X_test, y_test = data.split(k)
+        dense = pcvm.PCVMClassifier(width="shared", random_state=0).fit(X, y)  # as in the paper
+        sparse = pcvm.project(dense, X, y, size=size).classifier
+        assert len(sparse.weight_) <= size
+        rows.append([printed_measures(model, X_test, y_test) for model in (dense, sparse)])
+    full, few = np.mean(rows, axis=0)
     assert few[2] > rmse
     if full[0] <= error:
         assert few[0] <= error
     assert few[0] < full[0] + 0.15
     # the default is an average, whose AUC on banana 19 vectors do not reach: they are .114 points below
     assert few[1] > full[1] - (0.15 if name == "banana" else 0.1)
-
-
-def _measures(model, X_test, y_test):
-    """Return error, AUC and 1-RMSE in percent."""
-    probability = model.predict_proba(X_test)[:, 1]
-    positive = y_test == model.classes_[1]
-    return (
-        100 * (1 - model.score(X_test, y_test)),
-        100 * roc_auc_score(positive, model.decision_function(X_test)),
-        100 * (1 - np.sqrt(brier_score_loss(positive, probability))),
-    )

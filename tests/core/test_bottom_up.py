@@ -1,14 +1,14 @@
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import blobs, refused
+from problems import blobs, classes, refused
 from scipy import stats
 from scipy.optimize import minimize_scalar
-from test_mpcvm import classes
 
 from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence.bottom_up import Bases, BottomUpOptions, Machine, Search, fit_bottom_up
@@ -19,7 +19,7 @@ from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior
 from pcvm_pymc.core.problem import Problem, Status
-from pcvm_pymc.experiments.datasets import ripley_mixture
+from pcvm_pymc.experiments.datasets import load, ripley_mixture
 
 
 def given_classes(Phi, label, n_classes, sign, *, bias="none", **kwargs):
@@ -62,16 +62,6 @@ def test_it_ends_with_finite_numbers_and_right_signs(signs, n_classes, seed, wid
         assert (result.weight * given_.sign >= 0).all()
     if not has_bias:
         assert (result.bias == 0).all()
-
-
-@pytest.mark.parametrize("signs", [True, False])
-def test_at_the_end_no_addition_or_deletion_is_admissible(signs):
-    given_ = problem(60, seed=4, signs=signs, shared=not signs)
-    result = fit_bottom_up(given_)
-    assert result.status is Status.CONVERGED
-    assert 3 <= len(result.support) < 30
-    assert np.mean(result.latent.argmax(axis=1) != given_.label) < 0.35
-    assert signs or (result.weight[result.support] != 0).all()  # kept for all classes
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -181,8 +171,12 @@ def search_of(given_, result, options=None):
 @pytest.mark.parametrize("signs", [True, False])
 def test_the_log_posterior_of_several_classes_by_hand(signs, has_bias):
     """Half-normals of the signed weights (each twice a normal's density), normals of all others."""
-    given_ = problem(45, seed=4, signs=signs, shared=not signs, has_bias=has_bias)
+    given_ = problem(60, seed=4, signs=signs, shared=not signs, has_bias=has_bias)
     result = fit_bottom_up(given_)
+    assert result.status is Status.CONVERGED
+    assert 3 <= len(result.support) < 30
+    assert np.mean(result.latent.argmax(axis=1) != given_.label) < 0.35
+    assert signs or (result.weight[result.support] != 0).all()  # kept for all classes
     search = search_of(given_, result)
     wanted = class_terms(result.latent, given_.label).log_probability.sum()
     for c in range(3):
@@ -190,12 +184,11 @@ def test_the_log_posterior_of_several_classes_by_hand(signs, has_bias):
         value = np.append(result.weight[:, c], result.bias[c])[kept.index]
         density = stats.norm.logpdf(value, scale=kept.alpha**-0.5)
         if signs:
-            of_weights = kept.index < 45
+            of_weights = kept.index < 60
             density[of_weights] = stats.halfnorm.logpdf(
                 np.abs(value[of_weights]), scale=kept.alpha[of_weights] ** -0.5
             )
         wanted += density.sum()
-    assert len(result.support) > 1
     assert result.log_posterior == pytest.approx(wanted, abs=1e-7)
 
 
@@ -365,33 +358,18 @@ def test_rough_terms_of_weighted_rows_are_those_of_repeated_rows():
 
 
 @pytest.mark.slow
-def test_no_divergence_in_200_fits(data_folder):
+@pytest.mark.parametrize("name", ["iris", "wine", "glass", "wisconsin_original", "crabs"])
+def test_no_divergence_in_40_fits(name, data_folder):
     """mPCVM2 over real sets and widths of 1/4 to 4 times the root of the number of features."""
-    from sklearn.datasets import load_iris, load_wine
-
-    from pcvm_pymc.experiments.datasets import load
-
-    def real(name):
-        loaded = load(name, folder=data_folder)
-        known = ~np.isnan(loaded.X).any(axis=1)
-        return loaded.X[known], loaded.y[known]
-
-    sets = [load_iris(return_X_y=True), load_wine(return_X_y=True)]
-    sets += [real(name) for name in ("glass", "wisconsin_original", "crabs")]
-    fits = 0
-    for inputs, y in sets:
-        label = np.unique(y, return_inverse=True)[1]
-        X = (inputs - inputs.mean(axis=0)) / inputs.std(axis=0)
-        for factor in np.geomspace(0.25, 4, 8):
-            for seed in range(5):
-                rows = np.random.default_rng(seed).permutation(len(X))[: min(len(X), 250)]
-                n_classes = label.max() + 1
-                Phi = rbf(squared_distances(X[rows], X[rows]), factor * np.sqrt(X.shape[1]))
-                sign = class_signs(label[rows], n_classes)
-                given_ = given_classes(Phi, label[rows], n_classes, sign)
-                result = fit_bottom_up(given_)
-                fits += 1
-                assert np.isfinite(result.latent).all()
-                assert np.abs(result.latent).max() < 1e3
-                assert np.mean(result.latent.argmax(axis=1) != label[rows]) < 0.6
-    assert fits == 200
+    loaded = load(name, folder=data_folder)
+    known = ~np.isnan(loaded.X).any(axis=1)
+    X, label = loaded.X[known], np.unique(loaded.y[known], return_inverse=True)[1]
+    X, n_classes = (X - X.mean(axis=0)) / X.std(axis=0), label.max() + 1
+    for factor, seed in product(np.geomspace(0.25, 4, 8), range(5)):
+        rows = np.random.default_rng(seed).permutation(len(X))[:250]
+        Phi = rbf(squared_distances(X[rows], X[rows]), factor * np.sqrt(X.shape[1]))
+        sign = class_signs(label[rows], n_classes)
+        result = fit_bottom_up(given_classes(Phi, label[rows], n_classes, sign))
+        assert np.isfinite(result.latent).all()
+        assert np.abs(result.latent).max() < 1e3
+        assert np.mean(result.latent.argmax(axis=1) != label[rows]) < 0.6

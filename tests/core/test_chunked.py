@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import IMPROPER, PROPER, blobs, refused
-from test_mpcvm import classes
+from problems import IMPROPER, PROPER, blobs, classes, refused
 
 from pcvm_pymc.core.design import ArrayRows, Request, StreamedDesign, row_blocks
 from pcvm_pymc.core.em import EMOptions, Start, fit_em

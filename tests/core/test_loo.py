@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import banana, blobs, problem, refused, without
+from problems import at_scale, banana, blobs, problem, refused, without
 from sklearn.datasets import load_iris, make_moons
 
 from pcvm_pymc.core.design import StreamedDesign
@@ -21,10 +21,6 @@ from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, SharedHyperprior
 from pcvm_pymc.core.problem import Problem
 
 TIGHT = EMOptions(tol=1e-10)
-
-
-def at_scale(scale):
-    return Hyperprior(5.0, 5.0 * scale**2, 1.0, 1.0)
 
 
 def classes(n=66):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import IMPROPER, assert_monotone, blobs, refused, slopes
+from problems import IMPROPER, assert_monotone, blobs, classes, refused, slopes
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, initial_state, log_posterior
 from pcvm_pymc.core.em.rows import DenseRows
@@ -14,14 +14,6 @@ from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.experiments.replicas.starts import random_start
 
 PRIORS = {"plug-in": Hyperprior.plug_in(), "heavy": Hyperprior(1.0, 0.01, 0.5, 1.0)} | IMPROPER
-
-
-def classes(n, n_classes, seed=0, gap=1.5):
-    """Return Gaussian classes around points of a circle: X, labels 0, 1, ..., all present."""
-    rng = np.random.default_rng(seed)
-    label = np.arange(n) % n_classes
-    angle = 2 * np.pi * label / n_classes
-    return gap * np.column_stack([np.cos(angle), np.sin(angle)]) + rng.normal(size=(n, 2)), label
 
 
 def problem(n, n_classes, hyperprior, *, seed=0, width=1.5, signs=True, **kwargs):

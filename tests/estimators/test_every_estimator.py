@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-from problems import blobs, expected_failures, refused
+from problems import blobs, expected_failures, linear, refused
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -18,10 +18,6 @@ from pcvm_pymc.experiments.datasets import overlap_classes
 
 PCVM, MPCVM, MRVM = pcvm.PCVMClassifier, pcvm.MPCVMClassifier, pcvm.MRVMClassifier
 RVM, SPARSE = pcvm.RVMClassifier, pcvm.SparseProbitClassifier
-
-
-def linear(A, B, width):
-    return A @ B.T
 
 
 @pytest.mark.fixed_seeds  # of scikit-learn's own data

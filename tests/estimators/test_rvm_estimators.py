@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from problems import blobs
+from problems import blobs, sinc
 from sklearn.datasets import load_iris, make_friedman2, make_friedman3
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
@@ -13,11 +13,6 @@ from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_rvm
 from pcvm_pymc.core.pieces.kernels import as_kernel, rbf, squared_distances
 from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.core.validity import rvm_validity
-
-
-def noisy_sinc(n=60, seed=0):
-    x = np.linspace(-6, 6, n)[:, None]
-    return x, np.sinc(x[:, 0] / np.pi) + 0.1 * np.random.default_rng(seed).normal(size=n)
 
 
 @pytest.mark.parametrize("method", ["evidence", "validity"])
@@ -61,7 +56,7 @@ def test_several_classes_one_against_the_rest(link):
 
 
 def test_star_bands_widen_away_from_the_data():
-    x, y = noisy_sinc()
+    x, y = sinc(60, end=6.0)
     far = np.linspace(8, 30, 2000)[:, None]
     plain = RVMRegressor(width=2.0, std="weights").fit(x, y).predict(far, return_std=True)
     star = RVMRegressor(width=2.0, star=True).fit(x, y).predict(far, return_std=True)
@@ -72,7 +67,7 @@ def test_star_bands_widen_away_from_the_data():
 
 
 def test_the_standard_deviation_is_the_error_expected_under_the_process():
-    x, y = noisy_sinc()
+    x, y = sinc(60, end=6.0)
     model = RVMRegressor(width=2.0).fit(x, y)
     plain = RVMRegressor(width=2.0, std="weights").fit(x, y)
     process, new = model._process_, np.linspace(-12.0, 30.0, 50)[:, None]
@@ -98,7 +93,7 @@ def test_the_standard_deviation_is_the_error_expected_under_the_process():
 
 
 def test_a_process_needs_the_rbf_and_normal_noise():
-    x, y = noisy_sinc()
+    x, y = sinc(60, end=6.0)
     for options in ({"star": True}, {"likelihood": "student-t"}, {"kernel": "linear-spline"}):
         with pytest.raises(ValueError, match=r"std='process'.*needed std='auto'"):
             RVMRegressor(std="process", **options).fit(x, y)
@@ -106,7 +101,7 @@ def test_a_process_needs_the_rbf_and_normal_noise():
 
 
 def test_refitting_without_star_forgets_it():
-    x, y = noisy_sinc()
+    x, y = sinc(60, end=6.0)
     model = RVMRegressor(width=2.0, star=True).fit(x, y)
     model.set_params(star=False).fit(x, y)
     plain = RVMRegressor(width=2.0).fit(x, y)
@@ -116,7 +111,7 @@ def test_refitting_without_star_forgets_it():
 
 
 def test_linear_spline_has_no_width():
-    x, y = noisy_sinc()
+    x, y = sinc(60, end=6.0)
     model = RVMRegressor(kernel="linear-spline").fit(x, y)
     assert not hasattr(model, "widths_")
     assert 0.06 < model.noise_ < 0.14
@@ -139,7 +134,7 @@ def test_friedmans_functions(make, noise, limit, seeds):
 
 
 def test_constant_targets_and_inputs():
-    x, y = noisy_sinc(20)
+    x, y = sinc(20, end=6.0)
     np.testing.assert_allclose(RVMRegressor().fit(x, np.full(20, 7.0)).predict(x), 7.0, rtol=1e-4)
     with pytest.warns(InputWarning, match="rows that are all the same"):
         flat = RVMRegressor().fit(np.ones((20, 3)), y)

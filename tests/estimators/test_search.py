@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import blobs, problem
+from problems import at_scale, blobs, problem
 from sklearn.datasets import load_iris
 
-from pcvm_pymc import Hyperprior
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.loo import LeaveOneOut
 from pcvm_pymc.core.pieces.centres import Centres
@@ -37,10 +36,6 @@ def grown(loss, moves=BOTH):
 
 def bowl(steps, at, steep=1.0):
     return steep * ((steps[0] - at[0]) ** 2 + (steps[1] - at[1]) ** 2)
-
-
-def at_scale(scale):
-    return Hyperprior(5.0, 5.0 * scale**2, 1.0, 1.0)
 
 
 def problems(rows=slice(None), *, several=False):

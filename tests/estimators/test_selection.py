@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from problems import banana, blobs, refused
+from problems import banana, blobs, laplacian, linear, refused
 from sklearn.datasets import load_iris
 
 from pcvm_pymc import Hyperprior, PCVMClassifier, RVMClassifier, plots, select, select_width
@@ -81,13 +81,6 @@ def test_a_picture_of_all_criteria():
 
 def test_a_callable_kernel_is_chosen_for_too():
     X, label = blobs(30, seed=72)
-
-    def laplacian(A, B, width):
-        return np.exp(-np.abs(A[:, None] - B[None]).sum(-1) / width)
-
-    def linear(A, B, width):  # of both signs
-        return A @ B.T / width**2
-
     for kernel in (laplacian, linear):
         found = select_width(X, label, kernel=kernel, widths=[0.5, 2.0, 8.0], random_state=0)
         assert np.isfinite(found.log_loss).all()

@@ -4,7 +4,7 @@ import logging
 
 import numpy as np
 import pytest
-from problems import blobs, refused
+from problems import blobs, refused, sinc, three_blobs
 
 import pcvm_pymc as pcvm
 from pcvm_pymc import EvidenceOptions, fit_evidence, latent_draws, predict, rvm_model
@@ -12,13 +12,8 @@ from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.model.read import read
 
 
-def sinc(n=40):
-    x = np.linspace(-6, 6, n)[:, None]
-    return x, np.sinc(x[:, 0] / np.pi) + 0.1 * np.random.default_rng(0).normal(size=n)
-
-
 def sinc_model(**kwargs):
-    x, target = sinc(50)
+    x, target = sinc(50, end=6.0)
     return x, rvm_model(x, target, width=2.0, **kwargs)
 
 
@@ -62,14 +57,8 @@ def test_a_stop_at_the_limit_is_logged(caplog):
 # --- from the bottom up, and RVM* ----------------------------------------------------------------
 
 
-def three_classes(n=36):
-    rng = np.random.default_rng(0)
-    label = np.arange(n) % 3
-    return rng.normal(size=(n, 2)) + 3.0 * np.array([[0, 0], [1, 0], [0, 1]])[label], label
-
-
 def models():
-    X, label = three_classes()
+    X, label, _ = three_blobs(36)
     two, signs = blobs(40, seed=3)
     return {
         "mPCVM2": pcvm.mpcvm_model(X, label, width=1.5),
@@ -108,7 +97,7 @@ def test_the_options_of_another_search_are_refused():
 
 
 def test_models_without_a_search_are_refused_by_name():
-    X, label = three_classes()
+    X, label, _ = three_blobs(36)
     refused("shared=True", pcvm.fit_evidence, pcvm.mrvm_model(X, label))
     with pytest.raises(ValueError, match="laplace"):
         pcvm.fit_evidence(pcvm.sparse_probit_model(X, label > 0, prior=pcvm.Laplace(1.0)))
@@ -119,7 +108,7 @@ def test_models_without_a_search_are_refused_by_name():
 
 @pytest.mark.parametrize("star", [False, True])
 def test_moments_are_those_of_the_estimator(star):
-    x, target = sinc()
+    x, target = sinc(40, end=6.0)
     new = np.linspace(-15, 15, 11)[:, None]
     tree = pcvm.fit_evidence(pcvm.rvm_model(x, target, width=2.0))
     predictions = pcvm.predict(tree, new, star=star)["predictions"]
@@ -133,7 +122,7 @@ def test_moments_are_those_of_the_estimator(star):
 
 
 def test_rvm_star_needs_the_training_inputs():
-    x, target = sinc()
+    x, target = sinc(40, end=6.0)
     tree = pcvm.fit_evidence(pcvm.rvm_model(x, target, width=2.0, basis=x[::2]))
     remembered = pcvm.predict(tree, x, star=True)["predictions"]["latent_sd"]
     given = pcvm.predict(tree, x, star=True, X=x)["predictions"]["latent_sd"]

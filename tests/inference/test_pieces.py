@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
-from problems import blobs, refused, value_point
+from problems import blobs, laplacian, refused, three_blobs, value_point
 from scipy.special import expit, ndtr
 
 import pcvm_pymc as pcvm
@@ -19,16 +19,6 @@ from pcvm_pymc.model.read import read
 SHORT = {"draws": 4, "tune": 4, "chains": 1, "cores": 1, "random_seed": 1, "progressbar": False}
 SHORT |= {"nuts_sampler": "pymc", "compile_kwargs": {"mode": "FAST_COMPILE"}}
 NOT_CONVERGED = pytest.mark.filterwarnings("ignore::UserWarning")
-
-
-def classes(n=24, n_classes=3):
-    rng = np.random.default_rng(5)
-    label = np.arange(n) % n_classes
-    return rng.normal(size=(n, 2)) + 2.0 * np.eye(n_classes)[label][:, :2], label
-
-
-def laplacian(X, Z, width):
-    return np.exp(-np.abs(X[:, None] - Z[None]).sum(axis=-1) / width)
 
 
 def plain(model):
@@ -57,7 +47,7 @@ def test_a_result_names_rows_likelihood_prior_kernel_and_bias(tmp_path):
 
 
 def test_the_likelihood_comes_back_with_its_numbers():
-    X, label = classes()
+    X, label, _ = three_blobs()
     target = X[:, 0]
     several = pcvm.find_map_em(pcvm.mrvm_model(X, label), progressbar=False)
     assert likelihood_of(several) == MultinomialProbit(3)
@@ -86,7 +76,7 @@ def test_a_built_in_kernel_need_not_be_handed_again(kernel):
 
 @NOT_CONVERGED
 def test_plain_results_of_pymc_are_understood():
-    X, label = classes()
+    X, label, _ = three_blobs()
     two = plain(pcvm.pcvm_model(X, label > 0, width=1.2))
     assert two.attrs.get("pieces") is None
     assert likelihood_of(two) == Probit()

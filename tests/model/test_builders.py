@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
-from problems import blobs, log_joint, refused
+from problems import blobs, laplacian, log_joint, refused
 
 from pcvm_pymc import Hyperprior, find_map_em, latent_draws, new_data, pcvm_latent, pcvm_model
 from pcvm_pymc.core.pieces.centres import choose_means
@@ -176,9 +176,6 @@ def test_combined_covariances_are_kernels(data, combine):
 
 def test_predictions_need_the_kernel_of_the_model(data):
     X, y = data
-
-    def laplacian(A, B, width):
-        return np.exp(-np.abs(A[:, None] - B[None]).sum(-1) / width)
 
     def other(A, B, width):
         return laplacian(A, B, 2.0 * width)

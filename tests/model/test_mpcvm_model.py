@@ -5,7 +5,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from calibration import assert_law
-from problems import refused, value_point
+from problems import refused, three_blobs, value_point
 from scipy import stats
 
 import pcvm_pymc as pcvm
@@ -21,14 +21,6 @@ FAST = {"mode": "FAST_COMPILE"}
 SAMPLING = {"nuts_sampler": "pymc", "cores": 1, "progressbar": False, "quiet": True}
 
 
-def three_clouds(n=24, seed=0):
-    """Three classes that overlap, their names letters."""
-    rng = np.random.default_rng(seed)
-    label = np.arange(n) % 3
-    centre = 1.5 * np.array([[0.0, 1.0], [-1.0, -0.5], [1.0, -0.5]])
-    return rng.normal(size=(n, 2)) + centre[label], np.array(["a", "b", "c"])[label]
-
-
 def point_at(model, weight, bias):
     """Return weights and biases as a point of the model, an unknown scale where EM puts it."""
     free = {rv.name for rv in model.free_RVs}
@@ -42,7 +34,7 @@ SHARED = {"mrvm shared": lambda *data, **options: pcvm.mrvm_model(*data, shared=
 
 @pytest.mark.parametrize(("name", "build"), (BUILDERS | SHARED).items())
 def test_log_density_is_that_of_the_formulas(name, build):
-    X, y = three_clouds()
+    X, _, y = three_blobs()
     model = build(X, y, width=1.3, hyperprior=PRIOR)
     rng = np.random.default_rng(1)
     label = np.searchsorted(["a", "b", "c"], y)
@@ -60,7 +52,7 @@ def test_log_density_is_that_of_the_formulas(name, build):
 
 
 def test_weights_of_a_basis_that_share_a_precision():
-    X, y = three_clouds()
+    X, _, y = three_blobs()
     model = pcvm.mrvm_model(X, y, width=1.3, hyperprior=PRIOR, shared=True)
     explicit = pcvm.mrvm_model(X, y, hyperprior=PRIOR, shared=True, precision="joint")
     assert explicit.named_vars_to_dims["precision"] == ("basis",)
@@ -74,7 +66,7 @@ def test_weights_of_a_basis_that_share_a_precision():
 
 
 def test_sampling_of_shared_precisions_has_the_jacobian_of_its_transform():
-    X, y = three_clouds(9)
+    X, _, y = three_blobs(9)
     model = pcvm.mrvm_model(X, y, hyperprior=PRIOR, shared=True)
     point = {name: value + 0.3 for name, value in model.initial_point(0).items()}
     (name,) = (v.name for v in model.value_vars if v.name.startswith("weight"))
@@ -87,7 +79,7 @@ def test_sampling_of_shared_precisions_has_the_jacobian_of_its_transform():
 
 
 def test_new_rows_go_in_by_one_set_data():
-    X, y = three_clouds()
+    X, _, y = three_blobs()
     with pcvm.mpcvm_model(X, y, width=1.3) as model:
         pm.set_data(**pcvm.new_data(model, X[:5] + 0.1, [0, 1, 2, 0, 1]))
         drawn = pm.sample_prior_predictive(20, random_seed=0, compile_kwargs=FAST)
@@ -98,7 +90,7 @@ def test_new_rows_go_in_by_one_set_data():
 
 @pytest.mark.parametrize("name", BUILDERS)
 def test_explicit_precisions_have_the_dims_of_the_weights(name):
-    X, y = three_clouds(9)
+    X, _, y = three_blobs(9)
     model = BUILDERS[name](X, y, precision="joint")
     assert model.named_vars_to_dims["precision"] == ("basis", "class")
     assert np.isfinite(model.compile_logp(mode="FAST_COMPILE")(model.initial_point(0)))
@@ -106,7 +98,7 @@ def test_explicit_precisions_have_the_dims_of_the_weights(name):
 
 
 def test_bad_input_is_refused():
-    X, y = three_clouds(9)
+    X, _, y = three_blobs(9)
     refused("needed two or more", pcvm.mpcvm_model, X, np.zeros(9))
     refused("without signs", pcvm.mpcvm_model, X, y, basis=X[:3])
     refused("signs has shape", pcvm.mpcvm_model, X, y, basis=X[:3], signs=np.ones((3, 2)))
@@ -120,7 +112,7 @@ GIBBS = {"method": "gibbs", "cores": 1, "quiet": True}
 
 
 def test_gibbs_has_what_arviz_needs_and_nuts_has():
-    X, y = three_clouds(18)
+    X, _, y = three_blobs(18)
     model = pcvm.mpcvm_model(X, y, width=1.5)
     result = pcvm.sample(model, draws=200, max_sweeps=4000, random_seed=0, **GIBBS)
     posterior = result["posterior"]
@@ -138,7 +130,7 @@ def test_gibbs_has_what_arviz_needs_and_nuts_has():
 
 
 def test_auto_takes_gibbs_wherever_it_applies():
-    X, _ = three_clouds(12)
+    X = three_blobs(12)[0]
     for n_classes in (3, 4):
         assert choose_method(pcvm.mpcvm_model(X, np.arange(12) % n_classes))[0] == "gibbs"
     assert choose_method(pcvm.mrvm_model(X, np.arange(12) % 3))[0] == "nuts"
@@ -146,7 +138,7 @@ def test_auto_takes_gibbs_wherever_it_applies():
 
 
 def test_a_number_of_bases_is_chosen_within_each_class():
-    X, y = three_clouds(30)
+    X, _, y = three_blobs(30)
     for build in (pcvm.mpcvm_model, pcvm.mrvm_model):
         model = build(X, y, width=1.5, basis=9)
         centres = model["centres"].get_value()
@@ -163,7 +155,7 @@ def test_a_number_of_bases_is_chosen_within_each_class():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUILDERS)
 def test_nuts_converges_for_three_classes(name):
-    X, y = three_clouds(60)
+    X, _, y = three_blobs(60)
     model = BUILDERS[name](X, y, width=1.5)
     result = pcvm.sample(model, method="nuts", random_seed=1, **SAMPLING)
     latent = result["posterior"].to_dataset()[["latent"]]
