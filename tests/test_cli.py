@@ -80,11 +80,8 @@ def test_compare_on_the_example_is_fast(tmp_path):
 def short_chains(monkeypatch):
     """Let `pcvm compare` draw ten times, in this process."""
 
-    def short(model, **options):
-        return sample(
-            model, **options | {"draws": 10, "method": "gibbs", "max_sweeps": 100, "cores": 1}
-        )
-
+    few = {"draws": 10, "method": "gibbs", "max_sweeps": 100, "cores": 1}
+    short = lambda model, **options: sample(model, **options | few)  # noqa: E731
     monkeypatch.setattr("pcvm_pymc.inference.sampling.sample", short)
 
 
@@ -128,28 +125,19 @@ def test_the_folder_of_a_comparison(csv, tmp_path, monkeypatch, capsys):
     pd.testing.assert_frame_equal(table_of(mine.parent), first)
 
 
-def several(tmp_path):
-    """Return the arguments that compare three classes on two splits, and the output folder."""
+@pytest.mark.usefixtures("short_chains")
+def test_compare_takes_several_classes(tmp_path, capsys):
     X, label = blobs(75, seed=91)
     frame = pd.DataFrame(X, columns=["height", "weight"])
     frame["sort"] = np.where(X[:, 1] > 1, "[/x]", np.where(label > 0, "cat", "dog"))
     path, out = tmp_path / "three.csv", tmp_path / "out"
     frame.to_csv(path, index=False)
-    return ["compare", str(path), *FAST, "--width", "1.0", "--out", str(out)], out
-
-
-def check_several(said, out):
-    assert "mean of 2 splits ± standard error" in " ".join(said.split())
+    assert main(["compare", str(path), *FAST, "--width", "1.0", "--out", str(out)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "mean of 2 splits ± standard error" in said
     error = pd.read_csv(out / "standard_errors.csv", index_col=0)
     assert error.loc["averaged MAP", "log loss"] > 0
     assert {each.name for each in out.glob("*.png")} == PICTURES
-
-
-@pytest.mark.usefixtures("short_chains")
-def test_compare_takes_several_classes(tmp_path, capsys):
-    arguments, out = several(tmp_path)
-    assert main(arguments) == 0
-    check_several(capsys.readouterr().out, out)
 
 
 @pytest.mark.fixed_seeds  # an error rate of few rows

@@ -247,6 +247,7 @@ def test_em_on_a_model_is_that_of_the_core_and_its_value_the_models(key, likelih
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     value = result["optimizer_result"]["log_posterior"].item()
     assert logp(point_of(model, alone)) == pytest.approx(value, rel=1e-9, abs=1e-8)
+    assert result["optimizer_result"]["fun"].item() == -value
     step = pcvm.EMStep(model)
     point, stats = step.step(step.initial_point())
     assert stats["log_posterior"] == pytest.approx(float(logp(point)), rel=1e-9, abs=1e-8)

@@ -41,15 +41,6 @@ def test_a_tutorial_shows_what_happens(page):
     assert runner.failures == 0, "".join(said)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_snippets_are_python_and_their_imports_are_there(path):
-    for block in blocks_of(path, "python"):
-        for node in ast.walk(ast.parse(block)):
-            if isinstance(node, ast.ImportFrom) and node.module.startswith("pcvm_pymc"):
-                module = importlib.import_module(node.module)
-                assert all(hasattr(module, alias.name) for alias in node.names)
-
-
 def reader(page):
     """Return what a reader of a page has before its first block: names that its text speaks of."""
     rng = np.random.default_rng(0)

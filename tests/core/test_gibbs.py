@@ -16,7 +16,6 @@ from pcvm_pymc.core.gibbs.chain import run
 from pcvm_pymc.core.gibbs.problem import factorise
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Probit
-from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem
 
@@ -211,18 +210,6 @@ def test_a_likelihood_without_responses_is_refused(monkeypatch):
 
 
 # --- several classes ------------------------------------------------------------------------------
-
-
-def test_scores_and_probabilities_of_draws():
-    p = of_classes(9, PRIORS["fixed"])
-    state = p.start(np.random.default_rng(0))
-    size, bias, rate = advance(p, state, np.random.default_rng(1), draws=4)
-    latent = p.latent(size, bias)
-    assert latent.shape == (4, 9, 3)
-    np.testing.assert_allclose(latent[2], p.Phi @ (size[2] * p.sign) + bias[2], atol=1e-9)
-    wanted = class_terms(latent[3], p.label).log_probability
-    np.testing.assert_allclose(p.log_likelihood(latent)[3], wanted, atol=1e-12)
-    assert (rate == PRIORS["fixed"].d).all()
 
 
 def test_what_is_compiled_ahead_serves_every_problem():

@@ -63,18 +63,9 @@ def test_scikit_learns_checks_of_a_posterior(estimator, check):
     test_scikit_learns_checks(estimator, check)
 
 
-BAD = [
-    # the class, a bad argument among good ones, and what the error says after name and value
-    *((kind, {"width": -1.0}, r"float in the range \(0.0, inf\)") for kind in (PCVM, MPCVM, RVM)),
-    (PCVM, {"width": "narrow"}, "'auto'"),
-    *((kind, {"cv": 1}, r"\[2, inf\)") for kind in (PCVM, MPCVM, RVM)),
-    (SPARSE, {"max_iter": 0}, r"\[1, inf\)"),
-    (RVM, {"tol": 0.0}, r"\(0.0, inf\)"),
-    *((kind, {"estimation": "vb"}, "'average'") for kind in (PCVM, MPCVM)),
-    (MPCVM, {"bias": "yes"}, "None"),
-    (SPARSE, {"width": "narrow", "features": "kernel"}, "'median'"),
-]
 BAD_PIECES = [
+    (MPCVM(bias="yes"), "'bias' parameter of MPCVMClassifier must be .*None.* Got 'yes' instead"),
+    (SPARSE(width="narrow", features="kernel"), "'width' parameter of .*'median'.* Got 'narrow'"),
     (PCVM(hyperprior="flat"), "hyperprior='flat' is unknown"),
     (MPCVM(hyperprior="vague"), "hyperprior='vague' is unknown"),
     (PCVM(width="em", kernel=linear), "width='em' needs kernel='rbf'"),
@@ -85,14 +76,6 @@ BAD_PIECES = [
     (SPARSE(prior=pcvm.Hyperprior(1, 1, 1, 1, rate_shape=1.0)), "of fixed scale"),
     (SPARSE(prior="laplace", gamma=-1.0), r"gamma=-1\.0; needed a positive finite number"),
 ]
-
-
-@pytest.mark.parametrize(("kind", "arguments", "needed"), BAD, ids=str)
-def test_bad_arguments_are_named_with_what_is_needed(kind, arguments, needed):
-    X, label = blobs(20, seed=60)
-    (name, value), *_ = arguments.items()
-    words = f"'{name}' parameter of {kind.__name__} must be .*{needed}.* Got {value!r} instead"
-    refused(words, kind(**arguments).fit, X, label)
 
 
 @pytest.mark.parametrize(("model", "words"), BAD_PIECES, ids=range(len(BAD_PIECES)))
@@ -116,10 +99,7 @@ MODELS = [
         (PCVM(estimation="posterior", draws=20, max_iter=60), ("posterior at width",)),
         (MPCVM(), ("fit to all rows: EM iteration",)),
         (MRVM(width="shared"), ("fold 2: epoch", "fit to all rows: epoch")),
-        (
-            pcvm.RVMRegressor(width="shared"),
-            ("fold 2: ", "fit to all rows: "),
-        ),
+        (pcvm.RVMRegressor(width="shared"), ("fold 2: ", "fit to all rows: ")),
         (SPARSE(), ("s, EM iteration",)),
     ],
 )

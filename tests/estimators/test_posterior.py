@@ -20,11 +20,9 @@ import pcvm_pymc as pcvm
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import choose_means
 from pcvm_pymc.core.pieces.kernels import design_matrix
-from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.estimators.average import class_probability
-from pcvm_pymc.experiments.datasets import overlap_classes
 from pcvm_pymc.model.build import build
 
 # whether chains converge within `max_iter` is a matter of the draws, which rounding decides
@@ -159,22 +157,6 @@ def test_it_goes_into_pipelines_and_projections(rows):
     refused("is a posterior, which has no few vectors", pcvm.to_c, dense)
 
 
-def test_several_classes():
-    X, y = overlap_classes(90, random_state=0)
-    names = np.array(["a", "b", "c"])[y - y.min()]
-    model = pcvm.MPCVMClassifier(**FEW, width=1.5).fit(X, names)
-    probability = model.predict_proba(X[:5])
-    np.testing.assert_allclose(probability.sum(axis=1), 1.0)
-    latent = model.idata_["posterior"]["latent"].values[:, :, :5].reshape(-1, 3)
-    each = class_probability(MultinomialProbit(3), latent).reshape(-1, 5, 3)
-    np.testing.assert_allclose(probability, each.mean(axis=0), rtol=1e-9)
-    ends = np.moveaxis(np.quantile(each, [0.055, 0.945], axis=0), 0, 2)
-    np.testing.assert_allclose(model.predict_interval(X[:5]), ends, rtol=1e-9)
-    assert list(model.idata_["posterior"]["class"].values) == ["a", "b", "c"]
-    np.testing.assert_allclose(np.exp(model.predict_log_proba(X[:5])), probability, rtol=1e-4)
-    assert (model.status_ is Status.CONVERGED) == has_converged(model)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -200,7 +182,7 @@ def test_a_fit_that_ends_short_of_convergence_warns(rows):
     assert model.status_ is Status.ITERATION_LIMIT
 
 
-# --- machines without signs ---------------------------------------------------------------------
+# --- all machines -------------------------------------------------------------------------------
 
 
 def linear_rows(n=40):
@@ -227,6 +209,7 @@ def own_machines(**options):
         ),
         "mRVM": (pcvm.MRVMClassifier(**few), "classes"),
         "mRVM, own precisions": (pcvm.MRVMClassifier(**few, algorithm="top-down"), "classes"),
+        "mPCVM": (pcvm.MPCVMClassifier(**few | {"basis": 6}), "classes"),
     }
 
 
@@ -237,7 +220,7 @@ def own_machines(**options):
         for name in own_machines()
     ],
 )
-def test_machines_without_signs_predict_by_their_draws(name):
+def test_machines_predict_by_their_draws(name):
     model, kind = own_machines(draws=50, max_iter=200)[name]
     X, targets = linear_rows()
     model.fit(X, targets[kind])
@@ -256,7 +239,10 @@ def test_machines_without_signs_predict_by_their_draws(name):
         each = class_probability(model._likelihood_, flat).reshape(200, len(X), -1)
         mean = model.predict_proba(X)
         np.testing.assert_allclose(mean.sum(axis=1), 1.0)
+        np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), mean, rtol=1e-4)
         assert model.score(X, targets[kind]) > 0.5
+    if kind == "classes" and "class" in posterior.dims:
+        assert list(posterior["class"].values) == ["a", "b", "c"]
     np.testing.assert_allclose(mean, each.mean(axis=0), rtol=1e-9)
     ends = model.predict_interval(X, probability=0.5)
     np.testing.assert_allclose(ends, np.moveaxis(np.quantile(each, [0.25, 0.75], 0), 0, -1), 1e-9)

@@ -95,11 +95,9 @@ def test_relevance_vector_machines(data):
     several = pcvm.RVMClassifier(width=1.2, basis=30).fit(X, three)
     np.testing.assert_array_equal(several.relevance_vectors_, X[several.support_])
     assert several.decision_function(X).shape == (90, 3)
-    for star in (False, True):
-        regressor = pcvm.RVMRegressor(width=1.2, basis=20, star=star).fit(X, label)
-        mean, std = regressor.predict(X, return_std=True)
-        assert (std > 0).all()
-        assert np.mean((mean - label) ** 2) < 0.8
+    star = pcvm.RVMRegressor(width=1.2, basis=20, star=True).fit(X, label)
+    given = pcvm.RVMRegressor(width=1.2, basis=X[rows], star=True).fit(X, label)
+    np.testing.assert_array_equal(*(m.predict(X, return_std=True) for m in (star, given)))
 
 
 def test_sparse_probit(data):

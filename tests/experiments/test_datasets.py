@@ -36,14 +36,9 @@ def test_shapes_labels_and_seeds(name):
     np.testing.assert_array_equal(labels, y)
     assert (make(500, random_state=4)[0] != X).any()
     assert set(make(2, random_state=5)[1]) == {-1.0, 1.0}
-
-
-@pytest.mark.parametrize("name", sorted(GENERATORS))
-def test_class_proportions(name):
-    make, _ = GENERATORS[name]
-    share = 1 / 3 if name == "waveform" else 1 / 2
-    _, y = make(N, random_state=0)
-    assert np.mean(y > 0) == pytest.approx(share, abs=5 * 0.5 / np.sqrt(N))
+    share, many = 1 / 3 if name == "waveform" else 1 / 2, make(N, random_state=0)[1]
+    assert np.mean(many > 0) == pytest.approx(share, abs=5 * 0.5 / np.sqrt(N))
+    refused("random_state=None", make, 10, random_state=None)
 
 
 @pytest.mark.parametrize("n", [1, 0, -3, 2.5, True, "many"])
@@ -119,8 +114,7 @@ def test_loads_from_a_folder(tmp_path, monkeypatch):
 
 def test_stored_realisations_and_missing_cells(tmp_path):
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(270, 13)))
-    frame["target"] = rng.choice([-1, 1], 270)
+    frame = pd.DataFrame(rng.normal(size=(270, 13))).assign(target=np.resize([-1, 1], 270))
     frame.iloc[4, 2] = np.nan
     frame.to_csv(tmp_path / "raetsch_heart.csv", index=False)
     rows = np.stack([rng.permutation(270) for _ in range(3)])
@@ -194,10 +188,6 @@ def test_a_label_may_be_called_na(tmp_path):
     assert set(load("crabs", folder=tmp_path).y) == {"NA", "x"}
 
 
-def test_a_seed_is_needed():
-    refused("random_state=None", datasets.overlap, 10, random_state=None)
-
-
 def test_the_real_folder(data_folder):
     names = available(data_folder)
     assert "waveform" in names
@@ -215,9 +205,8 @@ def test_the_real_folder(data_folder):
 
 def test_three_overlapping_classes():
     X, y = datasets.overlap_classes(3000, random_state=1)
-    again = datasets.overlap_classes(3000, random_state=1)
-    np.testing.assert_array_equal(X, again[0])
-    np.testing.assert_array_equal(y, again[1])
+    for found, again in zip((X, y), datasets.overlap_classes(3000, random_state=1), strict=True):
+        np.testing.assert_array_equal(found, again)
     assert X.shape == (3000, 2)
     np.testing.assert_allclose(np.bincount(y) / 3000, 1 / 3, atol=0.05)
     # class 0 is one Gaussian, the others are mixtures
@@ -265,18 +254,17 @@ OPENML_IRIS = datasets.Source(
 )
 
 
-def answered(monkeypatch, source=OPENML_IRIS):
+def answered(monkeypatch, folder, source=OPENML_IRIS):
     """Let openml.org give the answers that scikit-learn has recorded."""
     from sklearn.datasets.tests.test_openml import _monkey_patch_webbased_functions
 
     _monkey_patch_webbased_functions(monkeypatch, 61, True)
     monkeypatch.setitem(SOURCES, "iris_61", source)
-    monkeypatch.setitem(SOURCES, "iris_61", source)
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(folder / "cache"))
 
 
 def test_openml_answers(monkeypatch, tmp_path):
-    answered(monkeypatch)
-    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "cache"))
+    answered(monkeypatch, tmp_path)
     with pytest.raises(FileNotFoundError, match="'iris_61' is missing"):
         load("iris_61", folder=tmp_path)
     data = load("iris_61", folder=tmp_path, download=True)
@@ -295,8 +283,7 @@ OPENML_ANSWERS = [
 
 @pytest.mark.parametrize(("changes", "message"), OPENML_ANSWERS)
 def test_openml_answers_that_are_another_table(monkeypatch, tmp_path, changes, message):
-    answered(monkeypatch, replace(OPENML_IRIS, **changes))
-    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "cache"))
+    answered(monkeypatch, tmp_path, replace(OPENML_IRIS, **changes))
     refused(message, datasets.fetch, "iris_61")
 
 

@@ -52,6 +52,7 @@ def test_the_probits_distribution_function_keeps_both_tails():
     np.testing.assert_allclose(zero, stats.norm.logsf(LATENT), rtol=1e-12)
     (least,) = values([pm.icdf(label, 0.6)])
     assert least.tolist() == [0, 0, 1, 1]
+    assert (values([pm.logp(label, 2)])[0] == -np.inf).all()
 
 
 BAD_PARAMETERS = [

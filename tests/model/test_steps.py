@@ -39,15 +39,6 @@ def test_steps_are_what_find_map_em_does(data, update):
     np.testing.assert_allclose(found[-3:], trace[-3:], atol=1e-8)
 
 
-@pytest.mark.parametrize("hyperprior", [pcvm.Hyperprior.jeffreys(), pcvm.Hyperprior.chen2009()])
-def test_reported_log_posterior_is_pymcs(data, hyperprior):
-    model = pcvm.pcvm_model(*data, width=1.2, hyperprior=hyperprior)
-    result = pcvm.find_map_em(model, progressbar=False)
-    found = model.compile_logp(jacobian=False)(point_at(model, result))
-    assert result["optimizer_result"]["log_posterior"].item() == pytest.approx(found, abs=1e-8)
-    assert result["optimizer_result"]["fun"].item() == pytest.approx(-found, abs=1e-8)
-
-
 def test_a_free_width_is_maximised_with_its_prior(data):
     X, y = data
     width, prior = pm.LogNormal.dist(0.0, 0.5), pcvm.Hyperprior.plug_in()
@@ -96,6 +87,7 @@ ROWS = {  # further ones than the contract's
     ),
     "pcvm": lambda X, k: pcvm.pcvm_model(X, k > 0, width=pm.Gamma.dist(3.0, 2.0)),
     "pcvm by Newton": lambda X, k: pcvm.pcvm_model(X, k > 0, width=1.2),
+    "pcvm chen2009": lambda X, k: pcvm.pcvm_model(X, k > 0, hyperprior=pcvm.Hyperprior.chen2009()),
 }
 
 
