@@ -29,6 +29,7 @@ from pcvm_pymc.model.build import build
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 FEW = {"estimation": "posterior", "basis": 8, "random_state": 1, "max_iter": 600}
+SHORT = {"draws": 50, "max_iter": 200}
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +134,7 @@ def test_it_is_the_same_by_seed_pickled_in_threads_and_from_repeated_rows(rows, 
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(X), expected)
     again = clone(fitted).set_params(n_jobs=2).fit(X, label)
     np.testing.assert_array_equal(again.predict_proba(X), expected)
-    model = pcvm.PCVMClassifier(**FEW, width=1.5)
+    model = pcvm.PCVMClassifier(**FEW | SHORT, width=1.5)
     twice = np.append(np.arange(60), np.arange(20))
     weight = np.where(np.arange(60) < 20, 2.0, 1.0)
     repeated = clone(model).fit(X[twice], label[twice]).predict_proba(X)
@@ -145,7 +146,7 @@ def test_it_is_the_same_by_seed_pickled_in_threads_and_from_repeated_rows(rows, 
 
 def test_it_goes_into_pipelines_and_projections(rows):
     X, label = rows
-    model = pcvm.PCVMClassifier(**FEW, width=1.5)
+    model = pcvm.PCVMClassifier(**FEW | SHORT, width=1.5)
     assert cross_val_score(make_pipeline(StandardScaler(), model), X, label, cv=2).mean() > 0.8
     dense = clone(model).fit(X, label)
     few = clone(model).set_params(n_vectors=3).fit(X, label)

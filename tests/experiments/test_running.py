@@ -332,7 +332,7 @@ def test_regression_and_classification_sets_get_what_suits_them(tmp_path):
 def test_raetschs_protocol_takes_the_median(tmp_path, monkeypatch):
     small = replace(EXPERIMENTS["chen2009-table1"], sets=("relevance",), printed="", run="small")
     monkeypatch.setitem(catalogue.EXPERIMENTS, "small", small)
-    fewer = replace(SOURCES["relevance"], rows=150, n_train=50)
+    fewer = replace(SOURCES["relevance"], rows=90, n_train=30)
     monkeypatch.setitem(SOURCES, "relevance", fewer)
     out = tmp_path / "run"
     reproduce("small", classifiers=["SVM_PCVM", "kNN"], repeats=3, out=out, **QUIET)
