@@ -9,7 +9,7 @@ from problems import mp_log_ndtr, mp_mills
 from scipy import stats
 
 from pcvm_pymc.core.pieces.likelihoods import Normal, StudentT
-from pcvm_pymc.core.pieces.probit import curvature, density, inverse_mills, log_ndtr, score
+from pcvm_pymc.core.pieces.probit import curvature, density, inverse_mills, log_ndtr
 
 GRID = np.concatenate([np.linspace(-100, 100, 81), [-1e3, -1.0, 0.0, 1e-8, -1e-8, 5.0, -37.6]])
 
@@ -35,25 +35,6 @@ def test_curvature_stays_in_the_unit_interval():
     values = curvature(np.linspace(-1e4, 1e4, 2001), np.array([[-1.0], [1.0]]))
     assert values.min() >= 0
     assert values.max() <= 1
-
-
-@pytest.mark.parametrize("label", [-1.0, 1.0])
-@pytest.mark.parametrize("mean", [-30.0, -3.0, -0.2, 0.0, 0.7, 4.0, 30.0])
-def test_latent_mean_is_the_mean_of_a_truncated_normal(mean, label):
-    with mpmath.workdps(40):
-        ends = [0, mpmath.inf] if label > 0 else [-mpmath.inf, 0]
-
-        def shifted(power):
-            # the exponent is shifted by its greatest value on the half-line, against underflow
-            nearest = mean if mean * label > 0 else 0
-            top = (nearest - mean) ** 2 / 2
-            breaks = sorted({ends[0], ends[1], mpmath.mpf(nearest), mpmath.mpf(nearest) + label})
-            return mpmath.quad(lambda z: z**power * mpmath.exp(top - (z - mean) ** 2 / 2), breaks)
-
-        wanted = float(shifted(1) / shifted(0))
-    found = mean + score(np.array([mean]), np.array([label]))[0]
-    # z + score cancels in the far tail, where the mean is small beside z
-    assert found == pytest.approx(wanted, rel=1e-10, abs=3e-15 * abs(mean))
 
 
 @pytest.mark.parametrize("degrees", [0.7, 2.0, 2.1, 4.0, 30.0])

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from problems import three_blobs
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 from sklearn.model_selection import StratifiedShuffleSplit
@@ -149,14 +150,8 @@ def test_other_hyperpriors(data):
     assert MPCVM(width=1.0, bias=True).fit(X, y).bias_.shape == (3,)
 
 
-def three(n):
-    """Return two features of three classes that overlap."""
-    y = np.arange(n) % 3
-    return np.random.default_rng(0).normal(size=(n, 2)) + 1.5 * np.eye(3)[y, :2], y
-
-
 def test_the_papers_search_stays_reachable():
-    X, y = three(90)
+    X, y, _ = three_blobs(90)
     paper, quick = (MRVM(width=1.5, search=each).fit(X, y) for each in ("paper", "quick"))
     Phi, piece = rbf(squared_distances(X, X), 1.5), MultinomialProbit(3)
     known = Problem(Phi, y, None, pcvm.Hyperprior.jeffreys(), piece, bias="none", shared=True)
@@ -176,7 +171,7 @@ def test_a_quick_search_that_ends_empty_gives_way(monkeypatch):
         return replace(found, status=Status.EMPTY_MODEL) if options.most > 1 else found
 
     monkeypatch.setattr("pcvm_pymc.core.evidence.fit_bottom_up", watched)
-    X, y = three(60)
+    X, y, _ = three_blobs(60)
     model = MRVM(width=1.5).fit(X, y)
     assert searched == [2, 1]
     paper = MRVM(width=1.5, search="paper").fit(X, y)
