@@ -85,10 +85,10 @@ def with_few_candidates(row):
 def test_every_classifier_can_be_tuned_and_fitted(name):
     row = with_few_candidates(classifiers.classifier_of(name))
     if "classification" not in row.tasks:
-        X, y = make_friedman1(44, random_state=0)
+        X, y = make_friedman1(50, random_state=0)
         work = TuningTask(X, y, X, y, is_regression=True)
     else:
-        work = task(44)
+        work = task()
     parameters = classifiers.tune(row, work)
     assert all(isinstance(value, int | float) for value in parameters.values())
     assert bool(parameters) == row.has_parameters
