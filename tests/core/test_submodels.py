@@ -101,6 +101,7 @@ def test_every_column_at_once_is_the_constrained_optimum(seed):
     assert project_path(problem, [12]).kl[0] == pytest.approx(best, abs=1e-5)
 
 
+@pytest.mark.fixed_seeds  # greedily not every one is
 def test_a_sparse_reference_in_the_span_is_recovered():
     problem = labels(n=60, n_basis=20, seed=3)
     weight = np.zeros(20)

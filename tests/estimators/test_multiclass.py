@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import fit_em
-from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
+from pcvm_pymc.core.evidence import BottomUpOptions, EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.centres import choose_rows
 from pcvm_pymc.core.pieces.kernels import RBF, design_matrix, rbf, squared_distances
@@ -100,7 +100,8 @@ def test_few_bases_and_given_ones(data):
     assert (given.support_ == -1).all()
     label = np.searchsorted(given.classes_, y)
     parts = label, class_signs(label[:40], 3), pcvm.Hyperprior.jeffreys(), MultinomialProbit(3)
-    core = fit_bottom_up(Problem(rbf(squared_distances(X, X[:40]), 1.0), *parts, bias="none"))
+    problem = Problem(rbf(squared_distances(X, X[:40]), 1.0), *parts, bias="none")
+    core = fit_bottom_up(problem, BottomUpOptions(max_iter=10_000))
     np.testing.assert_array_equal(given.weight_, core.weight[core.support].T)
 
 
