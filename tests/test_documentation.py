@@ -18,7 +18,7 @@ from pcvm_pymc import plots
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PACKAGE = ROOT / "pcvm_pymc"
-TUTORIALS = sorted(path.stem for path in (DOCS / "tutorials").glob("[!i]*.md"))
+TUTORIALS = sorted((DOCS / "tutorials").glob("[!i]*.md"))
 PAGES = [ROOT / "README.md", DOCS / "index.md", DOCS / "models.md", *DOCS.glob("guides/*.md")]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -27,13 +27,31 @@ def blocks_of(path, language):
     return [text for kind, text in BLOCK.findall(path.read_text()) if kind == language]
 
 
-RUN = [path for path in PAGES if blocks_of(path, "python")]
+#: pages of several seconds each, which .ci/run runs with `-m slow`
+LONG = {
+    "several_classes_pymc",
+    "several_classes",
+    "rvm",
+    "several_widths",
+    "intervals",
+    "approximate",
+}
+LONG |= {"models", "sparse_probit", "own_classifier", "how_sure", "read_a_posterior"}
 
 
-@pytest.mark.parametrize("page", TUTORIALS)
-def test_a_tutorial_shows_what_happens(page):
-    text = "\n".join(blocks_of(DOCS / "tutorials" / f"{page}.md", "pycon"))
-    examples = doctest.DocTestParser().get_doctest(text, {}, page, f"{page}.md", 0)
+def each_page(paths):
+    """Return the pages as parameters of a test, long ones marked as slow."""
+    marks = {page: [pytest.mark.slow] for page in LONG}
+    return [pytest.param(path, id=path.stem, marks=marks.get(path.stem, [])) for path in paths]
+
+
+RUN = each_page(path for path in PAGES if blocks_of(path, "python"))
+
+
+@pytest.mark.parametrize("path", each_page(TUTORIALS))
+def test_a_tutorial_shows_what_happens(path):
+    text = "\n".join(blocks_of(path, "pycon"))
+    examples = doctest.DocTestParser().get_doctest(text, {}, path.stem, path.name, 0)
     assert examples.examples
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     said = []
@@ -58,7 +76,7 @@ def reader(page):
     }
 
 
-@pytest.mark.parametrize("path", RUN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RUN)
 def test_blocks_of_a_page_run_one_after_the_other(path, monkeypatch, tmp_path):
     """As one reader would run them; NUTS, where `sample` takes it, with few draws."""
     sampling = importlib.import_module("pcvm_pymc.inference.sampling")

@@ -331,7 +331,7 @@ def running(model: Any, data: Any) -> Iterator[None]:
             yield
         finally:
             PROGRESS.removeHandler(lines)
-            if not PROGRESS.handlers:
+            if not any(isinstance(each, _Lines) for each in PROGRESS.handlers):
                 PROGRESS.setLevel(logging.NOTSET)
 
 
