@@ -116,8 +116,8 @@ class RVMClassifier(KernelClassifier):
     covariance_ : ndarray, shape (n_relevance + 1, n_relevance + 1)
         Of the weights and, last, the bias (Laplace's approximation); two classes only.
     widths_, width_scores_ : ndarray, shape (n_widths,)
-        The widths that were tried, and what they were chosen by; two classes only. With ``"auto"`` the mean
-        held-out log density; a width behind the best is refitted no more (its score: that difference).
+        Those tried, and what they were chosen by; two classes only. With ``"auto"`` the mean held-out log
+        density; a width behind the best is refitted no more (its score: the best's less that difference).
     machines_ : list of RVMClassifier
         One for each class against the rest; itself for two classes.
     idata_ : xarray.DataTree
