@@ -23,6 +23,7 @@ FORMS = {
     "Gibbs, half-t": ("default", "gibbs", ""),
     "Gibbs, half-t, scale learned": ("learned", "gibbs", ""),
     "Gibbs, half-t, scale learned, 30 means": ("learned", "gibbs", "", "kmeans"),
+    "NUTS, half-t, scale learned, 30 means, nutpie": ("learned", "nuts", "nutpie", "kmeans"),
     "Gibbs, half-t, 30 means, width unknown": ("default", "gibbs", "", "kmeans", True),
     "NUTS, half-t, 30 means, width unknown, PyMC": ("default", "nuts", "pymc", "kmeans", True),
     "NUTS, half-t, 30 means, width unknown, nutpie": ("default", "nuts", "nutpie", "kmeans", True),

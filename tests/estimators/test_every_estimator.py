@@ -29,7 +29,7 @@ RVM, SPARSE = pcvm.RVMClassifier, pcvm.SparseProbitClassifier
         PCVM(n_vectors=5, estimation="projection", basis=10, width=1.0),
         PCVM(estimation="bottom-up", width=1.0),
         PCVM(likelihood="logit", width=1.0),
-        MPCVM(algorithm="bottom-up", width=1.0),
+        MPCVM(algorithm="bottom-up", width=1.0, max_iter=100),
         MPCVM(hyperprior="jeffreys", width=1.0, max_iter=100),
         MPCVM(width=1.0, scale="auto", basis=10),
         MRVM(width=1.0),
