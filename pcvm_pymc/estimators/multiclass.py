@@ -17,8 +17,8 @@ def _row_of(machine: str) -> Any:
 
 
 # many rows: centres from the bottom up (four times as many gain half a point in four times the seconds), and
-# values of basis functions, in double and single precision 1.2 GB
-_FEW_BASES, _MANY_VALUES = 500, 1e8
+# values of basis functions: in double and single precision 0.7 GB, and a fit takes as much again
+_FEW_BASES, _MANY_VALUES = 500, 6e7
 _START = base.Rule("start", f"{MOVED} 'default'", lambda m, _: m.start == "default")
 
 
@@ -44,8 +44,8 @@ class MPCVMClassifier(KernelClassifier):
     basis : "auto", None, int or (array_like, array_like)
         Centres of the basis functions: None is all training rows; a number so many of them, chosen by
         k-means++ within each class; or given centres, shape (n_basis, n_features), with their classes.
-        ``"auto"`` is None up to 3,000 rows; above, 2,000 centres (of more than 50,000 rows fewer, so that
-        they stay below 1.2 GB; 500 from the bottom up), width and scale are chosen on 2,000 rows, and one
+        ``"auto"`` is None up to 3,000 rows; above, 2,000 centres (of more than 30,000 rows fewer, so that
+        they stay below 0.7 GB; 500 from the bottom up), width and scale are chosen on 2,000 rows, and one
         mode is fitted.
     n_vectors : int, "auto" or None
         For ``"top-down"``, as for `PCVMClassifier`.
