@@ -391,7 +391,7 @@ class HamiltonianChains:
         """Return `n` states of each chain, one in `thin`, shape (n_chains, n, n_parameters)."""
         kept = []
         for k in range(n * thin):
-            PROGRESS.debug("transition %d of %d", k, n * thin)
+            PROGRESS.debug("transition %d of %d", k + 1, n * thin)
             self.transition()
             if k % thin == thin - 1:
                 kept.append(self.parameters)

@@ -305,9 +305,9 @@ class _Lines(logging.Handler):
         self.last = self.began
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the message of a stage; print a solver's, unless another one has just been printed."""
+        """Keep the message of a stage, not of fits within it; print a solver's now and then."""
         if record.levelno == logging.INFO:
-            self.stage = record.getMessage() + ": "
+            self.stage = self.stage if NESTED.get() else record.getMessage() + ": "
         elif time.monotonic() - self.last >= _LINE_SECONDS:
             self.last = time.monotonic()
             seconds = self.last - self.began
@@ -318,9 +318,8 @@ class _Lines(logging.Handler):
 @contextmanager
 def running(model: Any, data: Any) -> Iterator[None]:
     """Run a fit: BLAS has the threads that its rows are worth, and ``verbose`` prints its progress."""
-    in_memory = data.stream is None
-    threads = blas_threads(len(data.X), n_bases(model, len(data.X)))
-    with threads if in_memory else nullcontext():
+    in_memory, n_obs = data.stream is None, len(data.X)
+    with blas_threads(n_obs, n_bases(model, n_obs)) if in_memory else nullcontext():
         if not model.verbose or NESTED.get():
             yield
             return

@@ -295,8 +295,7 @@ def fit_modes(model: Any, data: TrainingData) -> None:
         problems = replace(problems, centres=centres).for_model(model, chunks=plan.chunks)
 
     # the modes, the best first
-    if not base.NESTED.get():
-        PROGRESS.info("fit to all rows")
+    PROGRESS.info("fit to all rows")
     left_out = None
     if plan.average:
         grouped = data.groups is not None

@@ -169,7 +169,8 @@ class MPCVMClassifier(KernelClassifier):
 
     def _many_bases(self, n_obs: int) -> int:
         """Return how many centres are drawn of many rows: fewer from the bottom up."""
-        return min(2000, int(_MANY_VALUES / n_obs)) if is_em(self) else _FEW_BASES
+        most = min(super()._many_bases(n_obs), int(_MANY_VALUES / n_obs))
+        return most if is_em(self) else _FEW_BASES
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

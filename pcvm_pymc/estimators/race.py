@@ -253,11 +253,12 @@ class Refits:
             PROGRESS.info("candidate %d for the width, fold %d", i + 1, k + 1)
             one = clone(self.model).set_params(width=width(i, k), basis=basis)
             weight = {} if part.weight is None else {"sample_weight": part.weight}
-            without_idle(one).fit(part.X, part.label, **weight)
+            with nested():
+                without_idle(one).fit(part.X, part.label, **weight)
             self.follow()
             return np.asarray(one._log_densities(data.X[test], data.label[test])) - each_row[i]
 
-        with nested(), warnings.catch_warnings():  # about fits that are thrown away
+        with warnings.catch_warnings():  # about fits that are thrown away
             warnings.simplefilter("ignore", ConvergenceWarning)
             return race(n_candidates, log_density, weights)
 

@@ -244,8 +244,7 @@ def fit_relevance(model: Any, data: TrainingData) -> EvidenceProblem:
     whole = (model, data, centres.points, kernel)
     problem = factored(*whole, chunk) if chunk else problem_of(*whole, limit)
     options = evidence_options(model)
-    if not base.NESTED.get():
-        PROGRESS.info("fit to all rows")
+    PROGRESS.info("fit to all rows")
     result = (model._solved or partial(fit_rvm, method=model.method, options=options))(problem)
 
     # what a user reads

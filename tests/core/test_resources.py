@@ -66,14 +66,15 @@ def test_what_is_small_is_not_asked_about(monkeypatch):
         resources.check_room(900, 900)
 
 
-def test_the_limit_that_is_needed_is_enough():
+@pytest.mark.parametrize("coupled", [False, True])
+def test_the_limit_that_is_needed_is_enough(coupled):
     needed = 8.0 * (5 * 100**2 + 100 + 2 * 3 + 16)  # one row
     assert resources.chunk_rows(needed, 100, 3) == 1
     for n in range(90, 110):
         with pytest.raises(ValueError, match="needed at least") as error:
-            resources.chunk_rows(1e5, n, 3)
+            resources.chunk_rows(1e5, n, 3, coupled=coupled)
         said = re.search("needed at least (.*?):", str(error.value))[1]
-        assert resources.chunk_rows(float(said), n, 3) >= 1
+        assert resources.chunk_rows(float(said), n, 3, coupled=coupled) >= 1
 
 
 def n_threads():
