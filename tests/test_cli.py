@@ -79,9 +79,11 @@ def test_compare_on_the_example_is_fast(tmp_path):
 @pytest.fixture
 def short_chains(monkeypatch):
     """Let `pcvm compare` draw ten times, in this process."""
-
     few = {"draws": 10, "method": "gibbs", "max_sweeps": 100, "cores": 1}
-    short = lambda model, **options: sample(model, **options | few)  # noqa: E731
+
+    def short(model, **options):
+        return sample(model, **options | few)
+
     monkeypatch.setattr("pcvm_pymc.inference.sampling.sample", short)
 
 

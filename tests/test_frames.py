@@ -73,6 +73,10 @@ def test_results_survive_netcdf(result, tmp_path):
         )
         np.testing.assert_array_equal(found, wanted)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.nc", "a.zarr"]
+    refused("overwrite=True", pcvm.save, result, tmp_path / "a.nc", overwrite=False)
+    (tmp_path / "mine.nc").write_text("not a result")
+    refused("was not written here", pcvm.save, result, tmp_path / "mine.nc")
+    assert (tmp_path / "mine.nc").read_text() == "not a result"
 
 
 def test_damaged_netcdf_is_named(result, tmp_path):

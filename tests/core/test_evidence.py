@@ -326,9 +326,9 @@ def test_the_batch_search_ends_where_no_single_change_gains(seed):
 # --- RVM* ----------------------------------------------------------------------------------------
 
 
-def noisy_cosine(n, seed=0):
+def noisy_cosine(n, seed=0, spread=(-4.0, 4.0)):
     rng = np.random.default_rng(seed)
-    x = rng.uniform(-4.0, 4.0, (n, 1))
+    x = rng.uniform(*spread, (n, 1))
     return x, np.cos(x[:, 0]) + 0.15 * rng.normal(size=n)
 
 
@@ -367,6 +367,31 @@ def test_targets_that_do_not_vary_leave_nothing_to_the_new_basis():
     mean, variance = star_moments(new, own, np.ones(1), fit, augmentation(problem, fit))
     assert mean[0] == 0
     assert variance[0] == 0
+
+
+def test_star_covers_outside_the_data_and_loses_none_inside():
+    """cos x observed on [-4, 4]: coverage of 95 % intervals of new targets on [-4, 4] and beyond."""
+    inside_plain, inside_star, outside_plain, outside_star = [], [], [], []
+    for seed in range(10):
+        x, target = noisy_cosine(40, seed)
+        x_new, target_new = noisy_cosine(600, 1000 + seed, spread=(-10.0, 10.0))
+        problem = EvidenceProblem(design_matrix("rbf", x, x, 1.5), target)
+        fit = fit_rvm(problem)
+        new = design_matrix("rbf", x_new, x, 1.5)[:, fit.active]
+        star = star_moments(
+            new, design_matrix("rbf", x, x_new, 1.5), np.ones(600), fit, augmentation(problem, fit)
+        )
+        within = np.abs(x_new[:, 0]) <= 4
+        for (mean, variance), inner, outer in (
+            (predictive_moments(new, fit), inside_plain, outside_plain),
+            (star, inside_star, outside_star),
+        ):
+            covered = np.abs(target_new - mean) <= 1.96 * np.sqrt(variance + fit.noise**2)
+            inner.append(covered[within].mean())
+            outer.append(covered[~within].mean())
+    assert np.mean(outside_plain) < 0.4
+    assert np.mean(outside_star) >= 0.75
+    assert np.mean(inside_star) >= np.mean(inside_plain)
 
 
 class Unbounded(Logit):

@@ -95,9 +95,15 @@ def test_relevance_vector_machines(data):
     several = pcvm.RVMClassifier(width=1.2, basis=30).fit(X, three)
     np.testing.assert_array_equal(several.relevance_vectors_, X[several.support_])
     assert several.decision_function(X).shape == (90, 3)
-    star = pcvm.RVMRegressor(width=1.2, basis=20, star=True).fit(X, label)
-    given = pcvm.RVMRegressor(width=1.2, basis=X[rows], star=True).fit(X, label)
-    np.testing.assert_array_equal(*(m.predict(X, return_std=True) for m in (star, given)))
+    for star in (False, True):
+        drawn, given = (
+            pcvm.RVMRegressor(width=1.2, basis=basis, star=star).fit(X, label)
+            for basis in (20, X[rows])
+        )
+        mean, std = drawn.predict(X, return_std=True)
+        np.testing.assert_array_equal((mean, std), given.predict(X, return_std=True))
+        assert (std > 0).all()
+        assert np.mean((mean - label) ** 2) < 0.8
 
 
 def test_sparse_probit(data):

@@ -41,6 +41,17 @@ def test_the_models_mode_predicts_and_asks_for_two_classes():
     refused("by='map'", ModelPCVM(by="map").fit, X, names)
 
 
+@pytest.mark.slow
+def test_the_posterior_is_more_modest_than_its_mode():
+    X, label = blobs(40, seed=2)
+    found = {
+        by: ModelPCVM(width=1.5, by=by, draws=100).fit(X, label) for by in ("posterior", "mode")
+    }
+    gap = {by: np.abs(model.predict_proba(3 * X)[:, 1] - 0.5).mean() for by, model in found.items()}
+    assert found["posterior"].score(X, label) > 0.8
+    assert gap["posterior"] != gap["mode"]
+
+
 def test_rings_have_neighbours_two_deviations_apart():
     for n_classes in (2, 5, 16):
         X, y = ring(16_000, random_state=0, n_classes=n_classes)
