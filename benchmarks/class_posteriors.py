@@ -17,14 +17,16 @@ from pcvm_pymc.experiments.datasets import load
 from pcvm_pymc.experiments.head_to_head import peers, stratified_draws
 
 SETS = ("iris:100", "wine:100", "glass:140", "vowel:200", "leaves:120")
-WAYS = {
-    "posterior": lambda: MPCVMClassifier(estimation="posterior", random_state=0),
-    "posterior, one width": lambda: MPCVMClassifier(
-        estimation="posterior", width="evidence", random_state=0
-    ),
-    "average": lambda: MPCVMClassifier(random_state=0),
-}
-NAMES = [*WAYS, "logistic regression"]
+NAMES = ("posterior", "average", "logistic regression")
+
+
+def estimator(name: str, n_classes: int, shape: tuple[int, int]):
+    """Return an estimator by its name."""
+    if name == "logistic regression":
+        return peers(n_classes, *shape, seed=0)[name]
+    return MPCVMClassifier(
+        estimation="posterior" if name == "posterior" else "auto", random_state=0
+    )
 
 
 def rows_of(name: str, n_train: int):
@@ -52,14 +54,14 @@ def main() -> None:
             draws = stratified_draws(X, y, int(n_train), n_test, seed=1000)
             for _ in range(options.draws):
                 few, labels, new, truth = next(draws)
-                others = peers(len(np.unique(y)), *few.shape, seed=0)
-                model, began = WAYS[way]() if way in WAYS else others[way], time.process_time()
+                model = estimator(way, len(np.unique(y)), few.shape)
+                began = time.process_time()
                 model.fit(few, labels)
                 seconds, p = time.process_time() - began, model.predict_proba(new)
                 loss = -np.log(np.clip(p[np.arange(len(truth)), truth], 1e-12, None)).mean()
-                chains = model.idata_["convergence"] if way.startswith("posterior") else None
                 how = (np.nan, np.nan)
-                if chains is not None:
+                if way == "posterior":
+                    chains = model.idata_["convergence"]
                     how = (float(chains["rhat"].max()), float(chains["ess"].min()))
                 found.append((loss, 100 * np.mean(p.argmax(axis=1) != truth), seconds, *how))
             loss, error, seconds, rhat, ess = np.mean(found, axis=0)
