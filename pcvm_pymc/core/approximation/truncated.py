@@ -115,7 +115,7 @@ def _time_to_wall(mean: float, away: float, speed: float, just_hit: bool) -> flo
     radius = math.hypot(away, speed)
     if radius <= mean:
         return math.inf
-    time = math.atan2(speed, away) + math.acos(min(max(-mean / radius, -1.0), 1.0))
+    time = math.atan2(speed, away) + math.acos(min(-mean / radius, 1.0))
     if just_hit and abs(time) < _JUST_HIT:
         return math.inf
     if time < -_JUST_HIT:

@@ -111,7 +111,7 @@ class CoupledModel:
                 free &= ~wrong
                 continue
             least = _SLOPE_TOLERANCE * (1 + np.abs(self.pull))
-            entering = self.usable & ~free & (residual > least)
+            entering = ~free & (residual > least)
             if not entering.any():
                 break
             free |= entering
