@@ -7,6 +7,7 @@ from problems import blobs, problem, refused
 from scipy import stats
 from scipy.special import ndtr
 
+from pcvm_pymc.core import approximation
 from pcvm_pymc.core.approximation import PropagationOptions, SignedRows, fit_laplace, propagate
 from pcvm_pymc.core.approximation.propagation import half_line_tilted, probit_tilted, student_tilted
 from pcvm_pymc.core.approximation.truncated import truncated_normal_draws
@@ -16,7 +17,7 @@ from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem
 
 PLUG_IN = Hyperprior.plug_in()
-CAVITIES = [(0.0, 1.0), (3.0, 0.2), (-8.0, 1.0), (-2.0, 400.0), (30.0, 0.01), (0.5, 1e6)]
+CAVITIES = [(0.0, 1.0), (3.0, 0.2), (-8.0, 1.0), (-2.0, 4e2), (30.0, 0.01), (0.5, 1e6), (-45, 25.0)]
 
 
 def moments_by_quadrature(density, mean, variance, low=-np.inf):
@@ -153,6 +154,14 @@ def test_the_truncated_normal_has_the_fits_moments(fitted):
     linear = precision @ mean - fit.row_shift + cavity * fit.cavity_mean[-p:]
     found = half_line_tilted((linear / total)[:-1], 1.0 / total[:-1]).mean
     np.testing.assert_allclose(found, fit.tilted.mean[-p:-1], rtol=1e-6)
+
+
+def test_normals_on_a_half_line_have_the_moments_asked_for():
+    wanted, module = np.array([[0.3, 2.0, 9.0], [0.05, 0.4, 0.01]]), approximation.propagation
+    found = half_line_tilted(*module.half_line_matching(*wanted))
+    np.testing.assert_allclose(found[1:], wanted, rtol=1e-9)
+    found = half_line_tilted(module.half_line_location(*wanted), wanted[1])
+    np.testing.assert_allclose(found.mean, wanted[0], rtol=1e-9)
 
 
 @pytest.mark.parametrize("c", [1.0, 0.5])

@@ -13,6 +13,7 @@ from pcvm_pymc.core.pieces.centres import (
     as_centres,
     choose_means,
     choose_rows,
+    choose_share,
     unique_rows,
 )
 
@@ -31,6 +32,7 @@ def test_as_many_different_rows_as_asked_of_every_class(method, data, more):
         assert share >= 1
         assert abs(share - n * own.mean()) <= 1 or share in (1, own.sum())
     np.testing.assert_array_equal(rows, choose_rows(X, label, n, method=method, random_state=1))
+    assert len(np.unique(choose_share(label, n, np.random.default_rng(1)))) == n
 
 
 @pytest.mark.parametrize("method", ["kmeans++", "farthest"])
@@ -138,7 +140,8 @@ def test_what_an_argument_stands_for():
 def test_centres_are_recognised_among_equal_rows_and_signed_zeros():
     X = np.array([[0.0, 1.0], [2.0, 3.0], [2.0, 3.0]])
     points = np.array([[2.0, 3.0 + 1e-12], [-0.0, 1.0], [1.0, 0.0]])  # one with rounding
-    assert Centres.among(X, points, np.ones(3)).rows.tolist() == [1, 0, -1]
+    for unit in (1.0, 1e-15):
+        assert Centres.among(unit * X, unit * points, np.ones(3)).rows.tolist() == [1, 0, -1]
     assert Centres.among(X, X, np.ones(3)).rows.tolist() == [0, 1, 2]
 
 

@@ -8,6 +8,8 @@ from problems import IMPROPER, PROPER, blobs, classes, refused
 
 from pcvm_pymc.core.design import ArrayRows, Request, StreamedDesign, row_blocks
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
+from pcvm_pymc.core.em.coupled import DenseModel, Preconditioner, StreamedModel
+from pcvm_pymc.core.em.rows import DenseRows, StreamedRows
 from pcvm_pymc.core.evidence import EvidenceProblem
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, rbf, squared_distances
@@ -113,6 +115,15 @@ def test_coupled_steps_in_chunks_are_as_few_as_in_memory(signs, bias):
     assert found.n_iter <= wanted.n_iter + 5
     assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-8)
     np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-5)
+
+
+def test_the_model_of_a_pass_has_the_products_of_that_in_memory():
+    whole, design = both(ArrayRows(*classes(90, 3), 37), 20, Hyperprior.plug_in())
+    value = np.random.default_rng(0).normal(size=(21, 3))
+    rows, at = (DenseRows(whole), StreamedRows(design)), (value[:-1], value[-1], None)
+    wanted = DenseModel(rows[0], rows[0].at(*at), Preconditioner()).curved(value)
+    found = StreamedModel(rows[1], rows[1].at(*at)).curved(value)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
 
 
 def test_without_room_for_the_matrix_steps_are_the_bounds():

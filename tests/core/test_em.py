@@ -119,6 +119,8 @@ def test_a_bias_starts_at_the_larger_class_where_it_has_a_prior(bias, wanted):
     label[:5] = 1.0
     prob = replace(problem(X, label, Hyperprior.jeffreys()), bias=bias)
     assert Start.default(prob).bias == wanted
+    label[:] = np.where(np.arange(20) % 2, 1.0, -1.0)  # the second class also where none is larger
+    assert Start.default(prob).bias == wanted
 
 
 def test_pruning_at_the_papers_threshold():

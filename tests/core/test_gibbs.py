@@ -138,6 +138,15 @@ def test_one_basis_against_quadrature():
     assert_uniform(np.column_stack(u))
 
 
+def test_a_learned_scale_of_which_little_is_known():
+    """Of a basis that is zero everywhere the size has its prior given d, whatever its law."""
+    prior = Hyperprior(2.0, 0.5, 2.0, 1.0, rate_shape=0.1)
+    p = GibbsProblem.of(Problem(np.zeros((2, 1)), np.array([1.0, -1.0]), np.ones(1), prior))
+    rng = np.random.default_rng(0)
+    size, _, rate = advance(p, p.start(rng), rng, draws=10_000)
+    assert_uniform(2 * stats.t(2 * prior.c).cdf(size / np.sqrt(rate / prior.c)[:, None]) - 1)
+
+
 @pytest.mark.parametrize(
     ("likelihood", "n", "n_sweeps"),
     [(Probit(), 12, 12_000), (NoisyProbit(0.3), 12, 12_000), (MultinomialProbit(3), 6, 24_000)],

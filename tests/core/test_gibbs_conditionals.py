@@ -64,9 +64,9 @@ def moved(law, rng, step, repeats):
 # --- responses ----------------------------------------------------------------------------------
 
 
-def drawn_responses(likelihood, latent, label, seed):
-    """Return draws given the latent values of a row, shape (n_scores, N_DRAWS)."""
-    rows, labels = np.repeat(np.reshape(latent, (-1, 1)), N_DRAWS, axis=1), np.full(N_DRAWS, label)
+def drawn_responses(likelihood, latent, label, seed, n=N_DRAWS):
+    """Return draws given the latent values of a row, shape (n_scores, n)."""
+    rows, labels = np.repeat(np.reshape(latent, (-1, 1)), n, axis=1), np.full(n, label)
     drawn, rng = np.empty_like(rows), np.random.default_rng(seed)
     responses.draw_responses(augmented(likelihood), rows, labels, drawn, rng)
     return drawn
@@ -75,7 +75,7 @@ def drawn_responses(likelihood, latent, label, seed):
 @pytest.mark.parametrize("latent", [-6.0, -0.5, 0.3, 2.5])
 @pytest.mark.parametrize("label", [-1, 1])
 def test_responses_to_labels(label, latent):
-    drawn = drawn_responses(Probit(), latent, label, 2)
+    drawn = drawn_responses(Probit(), latent, label, 2, 450_000)  # a spread 1 % wrong is noticed
     assert_normal(truncated_scores(label * latent, label * drawn[0]))
 
 
@@ -102,6 +102,20 @@ def test_responses_of_classes(latent):
     assert_normal(law.scores(own - latent[0]))
     for value, other in zip(latent[1:], others, strict=True):  # own - other: a normal above zero
         assert_normal(truncated_scores(own - value, own - other))
+
+
+def test_responses_of_classes_by_a_rough_mode(monkeypatch):
+    """The parabola at any point lies nowhere below the density: a bad one costs proposals alone."""
+    monkeypatch.setattr(responses, "mode_of_integrand", lambda margin: (0.2, 0.0, 0.0))
+    margin, rng, grid = (
+        np.array([0.6, -0.7]),
+        np.random.default_rng(14),
+        np.linspace(-9, 12, 20_001),
+    )
+    draw = responses._draw_own_noise.py_func
+    drawn = np.array([draw(margin, np.empty(2), rng) for _ in range(N_DRAWS)])
+    law = Law(grid, -0.5 * grid**2 + log_ndtr(grid[:, None] + margin).sum(axis=1))
+    assert_normal(law.scores(drawn))
 
 
 # --- bias ---------------------------------------------------------------------------------------
@@ -176,14 +190,14 @@ def test_an_exchange_between_two_sizes(direction, floor, linear, bend):
     both = PRIOR.log_weight_density(np.stack([first + t, second + direction * t])).sum(axis=0)
     law = Law(t, both + linear * t - 0.5 * bend * t**2)
 
-    root, left = np.sqrt(bend), []
+    root, left = np.sqrt(bend / 0.68), []  # 1 - .8^2 / 2 are left where the bias is integrated out
     sign, right = np.array([1.0, -direction]), np.array([[root], [0.0]])
-    nothing, prior = np.zeros(2), (PRIOR.c, PRIOR.d)
+    ones, border, prior = np.array([0.8]), np.array([0.8 * root, 0.0]), (PRIOR.c, PRIOR.d)
 
     def step(at):
         size = np.array([first + at, second + direction * at])
         slope = (linear - bend * np.array([at])) / root
-        args = (right, nothing[:1], nothing, sign, size, slope, 1.0, *prior, rng)
+        args = (right, ones, border, sign, size, slope, 2.0, *prior, rng)
         moves.transfer(0, 1, floor, *args)
         there = size[0] - first
         left.append(

@@ -12,7 +12,7 @@ from sklearn.datasets import load_iris, make_moons
 
 from pcvm_pymc.core.design import StreamedDesign
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
-from pcvm_pymc.core.loo import averaging_weights, check_step, leave_one_out
+from pcvm_pymc.core.loo import _Mode, averaging_weights, check_step, leave_one_out
 from pcvm_pymc.core.nonnegative import ridge_solve
 from pcvm_pymc.core.pieces import likelihoods
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
@@ -207,6 +207,14 @@ def test_a_quadratic_objective_leaves_no_doubt_and_a_saddle_all():
     checked = check_step(whole, weight, bias, own, precision=precision)
     np.testing.assert_allclose(checked.after.latent, found.latent, atol=1e-8)
     assert checked.doubt.max() < 1e-8
+    mode = _Mode(whole, weight, bias, own, precision)  # the prior's bound is its curvature here
+    np.testing.assert_allclose(np.tril(mode.curved.factor), np.tril(mode.model.factor), rtol=1e-9)
+    # without a row a weight of zero may enter
+    slope = 4.0 * Phi.T * target
+    edge = replace(whole, hyperprior=Laplace(np.abs(slope.sum(axis=1)).max()), bias="none")
+    enters = np.abs(slope.sum(axis=1, keepdims=True) - slope).max(axis=0) > edge.hyperprior.penalty
+    doubt = check_step(edge, np.zeros(4), 0.0, np.full(4, -1)).doubt
+    np.testing.assert_array_equal(doubt > 0, enters)
     flat = replace(
         whole, hyperprior=Hyperprior.jeffreys()
     )  # whose curvature is negative everywhere

@@ -72,9 +72,9 @@ def test_the_limit_that_is_needed_is_enough(coupled):
     assert resources.chunk_rows(needed, 100, 3) == 1
     for n in range(90, 110):
         with pytest.raises(ValueError, match="needed at least") as error:
-            resources.chunk_rows(1e5, n, 3, coupled=coupled)
+            resources.chunk_rows(1e5, n, 3, copies=2, coupled=coupled)
         said = re.search("needed at least (.*?):", str(error.value))[1]
-        assert resources.chunk_rows(float(said), n, 3, coupled=coupled) >= 1
+        assert resources.chunk_rows(float(said), n, 3, copies=2, coupled=coupled) >= 1
 
 
 def n_threads():

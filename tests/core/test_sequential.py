@@ -63,6 +63,7 @@ def test_s_and_q_are_those_of_c_without_the_basis(seed, m, likelihood):
     design, target = problem(seed=seed)
     is_normal, index = likelihood.targets == "numbers", np.arange(m) * 2 % 11
     alpha = 10.0 ** np.random.default_rng(seed).uniform(-1, 2, m)
+    alpha[1:2] = 1e12  # as good as outside
     label, tolerance = (target, 1e-9) if is_normal else (np.sign(target), 1e-6)
     s, q = left_out(state_with(design, label, index, alpha, likelihood))
     end = posterior(design[:, index], alpha, label, likelihood)
@@ -149,6 +150,9 @@ def test_a_column_that_comes_and_goes_leaves_nothing_behind():
     before = swept.S.copy(), swept.Q.copy()
     assert change(gram, 1.0, swept, change(gram, 1.0, swept, 2, 5, 0.3), 5, np.inf) == 2
     np.testing.assert_allclose((swept.S, swept.Q), before, rtol=1e-12)
+    gain, best = gains(state_with(design, target, [3, 8], [0.5, 0.7], Normal(1.0)))
+    found, at = rank_one._best_change(swept), gain.argmax()
+    assert found == pytest.approx((at, best[at], gain[at]))
 
 
 @dataclass(frozen=True)
@@ -304,7 +308,9 @@ def test_streamed_bases_change_nothing(seed, name, bias, rows):
     assert_same(dense, other)
 
 
-@pytest.mark.parametrize("kernel", [LinearSpline(), FunctionKernel(lambda X, Z, w: (X @ Z.T) ** 2)])
+@pytest.mark.parametrize(
+    "kernel", [LinearSpline(), FunctionKernel(lambda X, Z, w: 1e-4 * (X @ Z.T) ** 2)]
+)
 def test_any_kernel_and_weighted_rows(kernel):
     X, target = data(50, 3)
     label = weighted_target(np.where(target > 0, 1.0, -1.0), 1.0 + np.arange(50) % 3)
@@ -328,10 +334,10 @@ def test_what_streamed_bases_cannot_do_is_refused():
     X, target = data(60, 0)
     problem = EvidenceProblem(ComputedBases(X, X, RBF(1.0), 1e6), target)
     refused("method='batch' needs all basis functions", fit_rvm, problem, method="batch")
-    words = r"memory_limit=1e\+05 bytes is too small for 60 rows.*needed at least"
+    words = r"memory_limit=1e\+05 bytes is too small for 60 rows.*needed at least 1.26e\+05"
     refused(words, ComputedBases, X, X, RBF(1.0), 1e5)
-    far = ComputedBases(X, np.full((3, 2), 20.0), RBF(1.0), 1e6)
-    refused(r"basis 0 is .* at the most.*no memory_limit", fit_rvm, EvidenceProblem(far, target))
+    far = ComputedBases(X, np.array([[0.0, 0.0], [20.0, 20.0]]), RBF(1.0), 1e6)
+    refused(r"basis 1 is .* at the most.*no memory_limit", fit_rvm, EvidenceProblem(far, target))
 
 
 # --- low rank -----------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ def test_other_signs_are_refused(signs, shape, words):
 
 def test_a_single_fraction_among_labels_is_named():
     refused("such as 0.5;", validation.present_labels, [0.0, 1.0, 0.5])
+    refused("mixes labels of the types int, str;", validation.present_labels, [1, "a"])
     # names of two classes stay as they are, where one would do
     assert validation.as_labels([True, False], 2, one_class=True)[1].dtype == bool
     assert validation.shown(type("Mute", (), {"__repr__": lambda _: ""})()) == "<Mute>"

@@ -328,6 +328,7 @@ BAD_INPUT = [
     ({"X": [1.0, 2.0, 3.0, 4.0]}, r"X has 1 dimension.*reshape\(-1, 1\)"),
     ({"X": [[np.nan, 1.0]] * 4}, "X has 4 value.* NaN or infinite"),
     ({"X": np.eye(6), "y": [*range(6)]}, r"y has 6 class\(es\) \(0, 1, 2, 3, 4, \.\.\.\)"),
+    ({"y": [0, 1, 2, 0]}, r"y has 3 class\(es\).*exactly two; for several use mpcvm_model"),
     ({"y": ["a", None, "b", "a"]}, r"y has labels that are NaN, infinite or missing \(1\)"),
     ({"basis": [[0.0, 0.0]]}, "basis was given without signs"),
     ({"hyperprior": "wide"}, r"hyperprior='wide' is not a Hyper.*a name of \('defa"),
