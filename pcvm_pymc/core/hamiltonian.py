@@ -224,8 +224,8 @@ class LogPosterior:
         found = minimize(falling, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
         return np.asarray(found.x)
 
-    def root(self, mode: Array) -> Array:
-        """Return R with ``R R'`` the covariance of the normal posterior around a mode.
+    def root(self, mode: Array) -> tuple[Array, Array]:
+        """Return R with ``R R'`` the covariance of the normal posterior around a mode, and its inverse.
 
         The prior's curvature is the precision expected there, so that it is positive.
         """
@@ -245,9 +245,8 @@ class LogPosterior:
             design[:, c, c : columns.size : n_scores] = A * columns[:, c]
         # at zero the precision under a Laplace is infinite, that of its variance is not
         most = np.inf if hasattr(prior, "d") else 0.5 * prior.penalty**2
-        diagonal = slope[0] ** 2 * np.minimum(self._precision(size[0]), most)
-        diagonal += np.abs(slope[0]) * (1.0 - np.abs(slope[0]))  # zero without signs
-        diagonal = diagonal.ravel()
+        given, own = np.minimum(self._precision(size[0]), most), np.abs(slope[0])
+        diagonal = (own**2 * given + own * (1.0 - own)).ravel()  # own = 1 without signs
         if prior.rate_shape is not None:
             design[:, :, len(diagonal)] = 0.5 * A[:, :-1] @ (scale[0] * size[0])[:-1]
             share = prior.rate_shape * float(scale[0, 0, 0]) ** 2 / prior.d
@@ -256,8 +255,8 @@ class LogPosterior:
             diagonal = np.append(diagonal, 2.0 * len(A))
         bent = np.einsum("ncd,ndp->ncp", bend, design).reshape(-1, self.n_parameters)
         H = design.reshape(-1, self.n_parameters).T @ bent + np.diag(diagonal)
-        root: Array = solve_triangular(cholesky(H, lower=True), np.eye(len(H)), lower=True).T
-        return root
+        inverse: Array = cholesky(H)
+        return solve_triangular(inverse, np.eye(len(H))), inverse
 
 
 @dataclass
@@ -296,7 +295,7 @@ class HamiltonianChains:
 
     def __post_init__(self) -> None:
         self.centre = self.density.mode()
-        self.root = self.density.root(self.centre)
+        self.root, self.inverse = self.density.root(self.centre)
         self._move_to(np.zeros((1, len(self.centre))))
         least = self.value[0] - len(self.centre)  # half of that is a typical difference
         self._move_to(self.rng.standard_normal((self.n_chains, len(self.centre))))
@@ -354,7 +353,7 @@ class HamiltonianChains:
             moved = -self.rng.standard_exponential(self.n_chains) < its_value - value
             at, log_rate = np.where(moved[:, None], to, at), np.where(moved, proposed, log_rate)
             value = np.where(moved, its_value, value)
-        self._move_to(np.linalg.solve(self.root, (at - self.centre).T).T)
+        self._move_to((at - self.centre) @ self.inverse.T)
 
     def warm_up(self, n: int) -> None:
         """Reach the posterior in `n` transitions, and learn the covariance, twice, and the step size."""
@@ -380,12 +379,13 @@ class HamiltonianChains:
     def _learn_covariance(self, seen: Array) -> None:
         """Whiten by the covariance of places, shrunk towards what was the covariance before."""
         flat = seen.reshape(-1, seen.shape[2])
-        mean, share = flat.mean(axis=0), len(flat) / (len(flat) + 4.0 * flat.shape[1])
-        within = share * np.cov(flat.T) + (1.0 - share) * np.eye(flat.shape[1])
-        factor = cholesky(np.atleast_2d(within), lower=True)
+        mean, one = flat.mean(axis=0), np.eye(flat.shape[1])
+        share = len(flat) / (len(flat) + 4.0 * len(one))
+        factor = cholesky(share * np.cov(flat.T) + (1.0 - share) * one, lower=True)
+        inverse = solve_triangular(factor, one, lower=True)
         self.centre = self.centre + self.root @ mean
-        self.root = self.root @ factor
-        self._move_to(solve_triangular(factor, (self.place - mean).T, lower=True).T)
+        self.root, self.inverse = self.root @ factor, inverse @ self.inverse
+        self._move_to((self.place - mean) @ inverse.T)
 
     def draw(self, n: int, thin: int = 1) -> Array:
         """Return `n` states of each chain, one in `thin`, shape (n_chains, n, n_parameters)."""

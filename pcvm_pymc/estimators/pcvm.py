@@ -121,9 +121,10 @@ class PCVMClassifier(KernelClassifier):
         - ``"bottom-up"``: few vectors, added and deleted one at a time by the evidence of their precisions;
           there is no fit of all bases. As in the papers; `n_vectors` mostly predicts better.
         - ``"posterior"``: draws from the posterior at each width that leave-one-out gives weight, by
-          Hamiltonian Monte Carlo until r-hat is 1.01. Probabilities are posterior means, and
-          `predict_interval` has the draws' quantiles. Its bases are 30 k-means centres, or `basis` of them,
-          with unconstrained weights; given centres keep their signs, as in the paper. The scale is learned.
+          Hamiltonian Monte Carlo until r-hat is 1.01 and 400 draws are effective, at each width its share
+          of them. Probabilities are posterior means, and `predict_interval` has the draws' quantiles. Its
+          bases are 30 k-means centres, or `basis` of them, with unconstrained weights; given centres keep
+          their signs, as in the paper. The scale is learned.
     random_state : int, numpy.random.Generator or None
         For folds and random starts.
     max_iter : int

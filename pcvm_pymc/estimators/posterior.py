@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 
 #: chains; transitions before the first state that is kept; states of a chain to judge by
 N_CHAINS, WARM_UP, N_STATES = 4, 300, 500
-MOST_RHAT, LEAST_ESS = 1.01, 400.0  # of the latent function, at which chains have converged
+# of the latent function, at which chains have converged; see `_agree`
+MOST_RHAT, LEAST_ESS = 1.01, 400.0
+_MOST_RHAT_OF_A_PART, _LEAST_STATES = 1.05, 100
 _JUDGED_ROWS = 200  # at most, at which the latent function is judged
 _MOST_STATES = 2000  # of a chain in memory: beyond, every other is kept
 _ROWS = 100  # predicted at a time
@@ -71,7 +73,8 @@ class Component(NamedTuple):
     values : Values
         Of its draws, chains one after the other.
     rhat, ess : float
-        The largest r-hat and the least effective sample size of the latent function at training rows.
+        The largest r-hat and the least effective sample size of the latent function at training rows. See
+        `_agree` for what is enough.
     n_iter : int
         Transitions of each chain, warm-up included.
     """
@@ -194,7 +197,7 @@ def fit_posterior(model: Any, data: TrainingData) -> None:
         for label in labels:
             problem = Problem(Phi, label, centres.sign, prior, likelihood, bias=bias)
             density = LogPosterior(problem.weighted(data.weight))
-            states, *ended = sample_posterior(density, own, model.draws, model.max_iter)
+            states, *ended = sample_posterior(density, own, n, model.max_iter, share)
             kept = states[:, np.arange(n) * states.shape[1] // n]  # evenly spaced
             drawn.append((density.values(kept.reshape(-1, kept.shape[2])), *ended))
         values, rhat, ess, n_iter = zip(*drawn, strict=True)
@@ -221,10 +224,10 @@ def fit_posterior(model: Any, data: TrainingData) -> None:
         from pcvm_pymc.estimators.projection import project_fit  # not for most fits
 
         project_fit(model, data, problems, None, rng)
-    rhat, ess = max(part.rhat for part in parts), min(part.ess for part in parts)
     model.n_iter_ = max(part.n_iter for part in parts)
-    converged = rhat <= MOST_RHAT and ess >= LEAST_ESS
-    model.status_ = Status.CONVERGED if converged else Status.ITERATION_LIMIT
+    away = [each for each in parts if not _agree(each.rhat, each.ess, each.share)]
+    model.status_ = Status.ITERATION_LIMIT if away else Status.CONVERGED
+    rhat, ess = max((each.rhat, each.ess) for each in away or parts)
     model._warn(f"posterior with r-hat {rhat:.3f} and {ess:.0f} effective draws", model.status_)
 
 
@@ -303,8 +306,18 @@ def _shares(weights: Sequence[float], n_draws: int) -> list[int]:
     return [max(int(n), 1) for n in found]
 
 
+def _agree(rhat: float, ess: float, share: float) -> bool:
+    """Return whether chains agree as closely as a part of a mixture needs.
+
+    Its error counts by its share: with 400 times its share of effective draws in each part, means over the
+    mixture are as exact as with 400 of one posterior; r-hat of so many exceeds one by as much more.
+    """
+    most_rhat = min(1.0 + (MOST_RHAT - 1.0) / share, _MOST_RHAT_OF_A_PART)
+    return rhat <= most_rhat and ess >= LEAST_ESS * share
+
+
 def sample_posterior(
-    density: LogPosterior, rng: np.random.Generator, draws: int, max_iter: int
+    density: LogPosterior, rng: np.random.Generator, draws: int, max_iter: int, share: float
 ) -> tuple[Array, float, float, int]:
     """Run chains until they agree, or `max_iter` transitions would be exceeded: as many again each time.
 
@@ -319,8 +332,8 @@ def sample_posterior(
     from arviz_stats.base import array_stats  # slow to import
 
     rows = density.problem.Phi[:: -(-len(density.problem.Phi) // _JUDGED_ROWS)]
-    n_warm_up = min(WARM_UP + 2 * density.n_parameters, max_iter // 2)
-    n_states = min(max(draws, N_STATES), max_iter - n_warm_up)
+    n_warm_up = min(WARM_UP, max_iter // 2)
+    n_states = min(max(draws, int(share * N_STATES), _LEAST_STATES), max_iter - n_warm_up)
     chains = HamiltonianChains(density, rng, N_CHAINS)
     chains.warm_up(n_warm_up)
     states, n_iter = chains.draw(n_states), n_warm_up + n_states
@@ -332,7 +345,7 @@ def sample_posterior(
         rhat = float(array_stats.rhat(each, **axes).max())
         ess = float(array_stats.ess(each, **axes).min())
         more = n_iter - n_warm_up
-        if (rhat <= MOST_RHAT and ess >= LEAST_ESS) or n_iter + more > max_iter:
+        if _agree(rhat, ess, share) or n_iter + more > max_iter:
             return states, rhat, ess, n_iter
         thin = more // states.shape[1]
         states, n_iter = (
