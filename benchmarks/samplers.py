@@ -19,14 +19,27 @@ SIZES = (100, 250, 500, 1000)
 SETS = ("ripley", "moons")
 # width by 5-fold cross-validation at N = 250, rounded
 WIDTHS = {"ripley": 0.64, "moons": 0.64}
+MEANS = {"basis": "kmeans"}
 FORMS = {
     "Gibbs, half-t": ("default", "gibbs", ""),
     "Gibbs, half-t, scale learned": ("learned", "gibbs", ""),
-    "Gibbs, half-t, scale learned, 30 means": ("learned", "gibbs", "", "kmeans"),
-    "NUTS, half-t, scale learned, 30 means, nutpie": ("learned", "nuts", "nutpie", "kmeans"),
-    "Gibbs, half-t, 30 means, width unknown": ("default", "gibbs", "", "kmeans", True),
-    "NUTS, half-t, 30 means, width unknown, PyMC": ("default", "nuts", "pymc", "kmeans", True),
-    "NUTS, half-t, 30 means, width unknown, nutpie": ("default", "nuts", "nutpie", "kmeans", True),
+    "Gibbs, half-t, scale learned, 30 means": ("learned", "gibbs", "", MEANS),
+    "NUTS, half-t, scale learned, 30 means, nutpie": ("learned", "nuts", "nutpie", MEANS),
+    "Gibbs, both signs, 30 means": ("learned", "gibbs", "", MEANS | {"signs": "both"}),
+    "NUTS, both signs, 30 means, nutpie": ("learned", "nuts", "nutpie", MEANS | {"signs": "both"}),
+    "Gibbs, half-t, 30 means, width unknown": ("default", "gibbs", "", MEANS | {"unknown": True}),
+    "NUTS, half-t, 30 means, width unknown, PyMC": (
+        "default",
+        "nuts",
+        "pymc",
+        MEANS | {"unknown": True},
+    ),
+    "NUTS, half-t, 30 means, width unknown, nutpie": (
+        "default",
+        "nuts",
+        "nutpie",
+        MEANS | {"unknown": True},
+    ),
     "NUTS, half-t, PyMC": ("default", "nuts", "pymc"),
     "NUTS, half-t, nutpie": ("default", "nuts", "nutpie"),
     "NUTS, half-t, numpyro": ("default", "nuts", "numpyro"),
@@ -49,7 +62,7 @@ def data(name, n):
     return X, 2.0 * y - 1.0
 
 
-def build(name, n, prior, basis=None, unknown=False):
+def build(name, n, prior, unknown=False, **choices):
     """Return the model of a cell."""
     import pymc as pm
 
@@ -59,7 +72,7 @@ def build(name, n, prior, basis=None, unknown=False):
     width = pm.LogNormal.dist(0.0, 0.7) if unknown else WIDTHS[name]
     hyperprior = {"joint": "default", "horseshoe": HalfHorseshoe.default(n, n)}.get(prior, prior)
     precision = "joint" if prior == "joint" else "marginal"
-    return pcvm_model(X, y, width=width, hyperprior=hyperprior, precision=precision, basis=basis)
+    return pcvm_model(X, y, width=width, hyperprior=hyperprior, precision=precision, **choices)
 
 
 def cell(name, n, form):
@@ -70,7 +83,7 @@ def cell(name, n, form):
     from pcvm_pymc.assessment.comparison import convergence
 
     prior, method, sampler, *choices = FORMS[form]
-    model = build(name, n, prior, *choices)
+    model = build(name, n, prior, **(choices[0] if choices else {}))
     if method == "pm.sample":
         with model:
             tree = pm.sample(progressbar=False, random_seed=1, quiet=True)
