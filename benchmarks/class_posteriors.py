@@ -63,10 +63,8 @@ def main() -> None:
                 loss = -np.log(np.clip(p[np.arange(len(truth)), truth], 1e-12, None)).mean()
                 how = (np.nan, np.nan)
                 if way == "posterior":
-                    latent, chains = (
-                        model.idata_["posterior"]["latent"],
-                        model.idata_["convergence"],
-                    )
+                    chains = model.idata_["convergence"]
+                    latent = model.idata_["posterior"]["latent"]
                     latent = latent - latent.mean("class")  # a common shift does not show
                     ess = float((chains["ess"] / chains["share"]).min())
                     how = (float(az.rhat(latent).max()), ess)
