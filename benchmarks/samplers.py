@@ -20,26 +20,17 @@ SETS = ("ripley", "moons")
 # width by 5-fold cross-validation at N = 250, rounded
 WIDTHS = {"ripley": 0.64, "moons": 0.64}
 MEANS = {"basis": "kmeans"}
+BOTH_SIGNS, ANY_WIDTH = MEANS | {"signs": "both"}, MEANS | {"unknown": True}
 FORMS = {
     "Gibbs, half-t": ("default", "gibbs", ""),
     "Gibbs, half-t, scale learned": ("learned", "gibbs", ""),
     "Gibbs, half-t, scale learned, 30 means": ("learned", "gibbs", "", MEANS),
     "NUTS, half-t, scale learned, 30 means, nutpie": ("learned", "nuts", "nutpie", MEANS),
-    "Gibbs, both signs, 30 means": ("learned", "gibbs", "", MEANS | {"signs": "both"}),
-    "NUTS, both signs, 30 means, nutpie": ("learned", "nuts", "nutpie", MEANS | {"signs": "both"}),
-    "Gibbs, half-t, 30 means, width unknown": ("default", "gibbs", "", MEANS | {"unknown": True}),
-    "NUTS, half-t, 30 means, width unknown, PyMC": (
-        "default",
-        "nuts",
-        "pymc",
-        MEANS | {"unknown": True},
-    ),
-    "NUTS, half-t, 30 means, width unknown, nutpie": (
-        "default",
-        "nuts",
-        "nutpie",
-        MEANS | {"unknown": True},
-    ),
+    "Gibbs, both signs, 30 means": ("learned", "gibbs", "", BOTH_SIGNS),
+    "NUTS, both signs, 30 means, nutpie": ("learned", "nuts", "nutpie", BOTH_SIGNS),
+    "Gibbs, half-t, 30 means, width unknown": ("default", "gibbs", "", ANY_WIDTH),
+    "NUTS, half-t, 30 means, width unknown, PyMC": ("default", "nuts", "pymc", ANY_WIDTH),
+    "NUTS, half-t, 30 means, width unknown, nutpie": ("default", "nuts", "nutpie", ANY_WIDTH),
     "NUTS, half-t, PyMC": ("default", "nuts", "pymc"),
     "NUTS, half-t, nutpie": ("default", "nuts", "nutpie"),
     "NUTS, half-t, numpyro": ("default", "nuts", "numpyro"),
@@ -83,7 +74,7 @@ def cell(name, n, form):
     from pcvm_pymc.assessment.comparison import convergence
 
     prior, method, sampler, *choices = FORMS[form]
-    model = build(name, n, prior, **(choices[0] if choices else {}))
+    model = build(name, n, prior, **dict(*choices))
     if method == "pm.sample":
         with model:
             tree = pm.sample(progressbar=False, random_seed=1, quiet=True)
