@@ -1,10 +1,12 @@
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
 import pytest
 from problems import animals, blobs, interrupted
+from sklearn.linear_model import LogisticRegression
 
 from pcvm_pymc import PCVMClassifier
 from pcvm_pymc.cli import main
@@ -78,21 +80,24 @@ def test_compare_on_the_example_is_fast(tmp_path):
 
 @pytest.fixture
 def short_chains(monkeypatch):
-    """Let `pcvm compare` draw ten times, in this process."""
+    """Let `pcvm compare` draw ten times, in this process, and compile nothing in another."""
     few = {"draws": 10, "method": "gibbs", "max_sweeps": 100, "cores": 1}
 
     def short(model, **options):
         return sample(model, **options | few)
 
     monkeypatch.setattr("pcvm_pymc.inference.sampling.sample", short)
+    monkeypatch.setattr("pcvm_pymc.cli.comparing._compiling", lambda _: nullcontext(lambda: None))
 
 
 @pytest.fixture
 def one_classifier(short_chains, monkeypatch):
-    """Let `pcvm compare` fit one classifier and the posterior, and draw one empty picture."""
+    """Let `pcvm compare` fit one classifier, the posterior and plain rivals, and draw one empty picture."""
     one = {"averaged MAP": PCVMClassifier(width=1.0)}
-    place = "pcvm_pymc.experiments.head_to_head.estimators"
-    monkeypatch.setattr(place, lambda *_, **__: one)
+    rivals = dict.fromkeys(("SVC, tuned", "logistic regression"), LogisticRegression())
+    for name, models in {"estimators": one, "peers": rivals}.items():
+        place = f"pcvm_pymc.experiments.head_to_head.{name}"
+        monkeypatch.setattr(place, lambda *_, models=models, **__: models)
     monkeypatch.setattr(
         "pcvm_pymc.cli.comparing.draw",
         lambda scored, *_: (scored.out / "rank.png").write_bytes(b"\x89PNG"),
@@ -129,9 +134,9 @@ def test_the_folder_of_a_comparison(csv, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.usefixtures("short_chains")
 def test_compare_takes_several_classes(tmp_path, capsys):
-    X, label = blobs(75, seed=91)
+    X, label = blobs(48, seed=91)
     frame = pd.DataFrame(X, columns=["height", "weight"])
-    frame["sort"] = np.where(X[:, 1] > 1, "[/x]", np.where(label > 0, "cat", "dog"))
+    frame["sort"] = np.where(X[:, 1] > 0.4, "[/x]", np.where(label > 0, "cat", "dog"))
     path, out = tmp_path / "three.csv", tmp_path / "out"
     frame.to_csv(path, index=False)
     assert main(["compare", str(path), *FAST, "--width", "1.0", "--out", str(out)]) == 0
