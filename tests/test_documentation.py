@@ -7,6 +7,7 @@ import inspect
 import json
 import re
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -78,12 +79,19 @@ def reader(page):
 
 @pytest.mark.parametrize("path", RUN)
 def test_blocks_of_a_page_run_one_after_the_other(path, monkeypatch, tmp_path):
-    """As one reader would run them; NUTS, where `sample` takes it, with few draws."""
+    """As one reader would run them; where `sample` takes NUTS or Gibbs, with few draws."""
     sampling = importlib.import_module("pcvm_pymc.inference.sampling")
-    few = {"draws": 10, "tune": 10, "chains": 2, "cores": 1, "max_treedepth": 3}
-    nuts = sampling._sample_nuts  # PyMC's own, which need not be compiled
-    own = lambda model, _, **given: nuts(model, "pymc", **given | few)  # noqa: E731
-    monkeypatch.setattr(sampling, "_sample_nuts", own)
+    few = {"draws": 10, "tune": 10, "chains": 2, "cores": 1}
+    nuts, gibbs = sampling._sample_nuts, sampling._sample_gibbs
+
+    def few_by_nuts(model, _, **given):  # PyMC's own, which need not be compiled
+        return nuts(model, "pymc", **given | few, max_treedepth=3)
+
+    def few_by_gibbs(model, run, rng):
+        return gibbs(model, replace(run, **few, max_sweeps=100), rng)
+
+    monkeypatch.setattr(sampling, "_sample_nuts", few_by_nuts)
+    monkeypatch.setattr(sampling, "_sample_gibbs", few_by_gibbs)
     monkeypatch.setattr(sampling, "run_convergence_checks", lambda *a: [])
     monkeypatch.chdir(tmp_path)
     names = reader(path.stem)

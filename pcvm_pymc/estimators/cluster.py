@@ -51,12 +51,10 @@ class DaskRows:
 
     def sums(self, request: Request) -> Sums:
         """Return sums over all rows."""
-        asked = dask.delayed(request, pure=False)
-        sums_of = dask.delayed(_block_sums, pure=False)
-        added = dask.delayed(partial(reduce, add), pure=False)
-        parts = [sums_of(X, label, asked, self.chunk) for X, label in self.blocks]
+        asked = dask.delayed(request, pure=False, traverse=False)  # has no Dask collections
+        parts = [_sums_of(X, label, asked, self.chunk) for X, label in self.blocks]
         while len(parts) > 1:
-            parts = [added(parts[k : k + _TOGETHER]) for k in range(0, len(parts), _TOGETHER)]
+            parts = [_added(parts[k : k + _TOGETHER]) for k in range(0, len(parts), _TOGETHER)]
         return computed(parts[0])[0]
 
     def against_rest(self, number: int) -> "DaskRows":
@@ -67,6 +65,10 @@ class DaskRows:
 
 def _block_sums(X: Array, label: Array, request: Request, chunk: int) -> Sums:
     return ArrayRows(X, label, chunk).sums(request)
+
+
+_sums_of = dask.delayed(_block_sums, pure=False)
+_added = dask.delayed(partial(reduce, add), pure=False)
 
 
 def dask_rows(

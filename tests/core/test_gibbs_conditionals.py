@@ -126,17 +126,15 @@ def drawn_scores(basis, prior, response, old, n_draws=N_DRAWS):
     rng, n_basis = np.random.default_rng(5), len(basis.right)
     sign = np.where(np.arange(n_basis) % 2, -1.0, 1.0)
     size = np.full(n_basis, 0.7)
-    biases, without = np.empty(n_draws), np.empty((n_draws, len(response)))
-    known, bias = given(np.ones(len(response), int), prior, Probit()), np.empty(1)
+    biases, sizes, latent = (np.empty((n_draws, n)) for n in (1, n_basis, len(response)))
+    known = given(np.ones(len(response), int), prior, Probit())
     for i in range(n_draws):
-        moves.write_latent(basis, sign, size, old, without[i])
-        bias[0] = old
-        score = Score(sign, size, bias, without[i], response)
-        moves.update_score(basis, known, score, rng)
-        np.testing.assert_allclose(without[i], basis.Phi @ (sign * size) + bias, atol=1e-12)
-        without[i] -= bias
-        biases[i] = bias[0]
-    return biases, without
+        moves.write_latent(basis, sign, size, old, latent[i])
+        biases[i] = old
+        moves.update_score(basis, known, Score(sign, size, biases[i], latent[i], response), rng)
+        sizes[i] = size
+    np.testing.assert_allclose(latent, (sign * sizes) @ basis.Phi.T + biases, atol=1e-12)
+    return biases[:, 0], latent - biases
 
 
 @pytest.mark.parametrize("old", [-1.5, 0.1])

@@ -32,12 +32,16 @@ def model():
     return pcvm.PCVMClassifier(random_state=0).fit(X, Y)
 
 
-def test_features_that_matter_are_found_and_help(model):
+@pytest.fixture(scope="module")
+def shared():
+    return pcvm.PCVMClassifier(width="shared", random_state=0).fit(X, Y)
+
+
+def test_features_that_matter_are_found_and_help(model, shared):
     assert set(np.argsort(model.feature_relevance_)[-2:]) == {0, 1}
     assert model.feature_relevance_[:2].sum() > 0.8
     assert model.feature_relevance_.sum() == pytest.approx(1)
-    one = pcvm.PCVMClassifier(width="shared", random_state=0).fit(X, Y)
-    assert model.score(NEW, TRUTH) > one.score(NEW, TRUTH) + 0.02
+    assert model.score(NEW, TRUTH) > shared.score(NEW, TRUTH) + 0.02
     np.testing.assert_array_equal(model.feature_widths_, model.width_)
     assert model.feature_relevance_folds_.shape == (5, 6)
     np.testing.assert_allclose(model.feature_relevance_folds_.sum(axis=1), 1)
@@ -65,13 +69,12 @@ def test_noise_features_leave_the_error_nearly_flat():
     assert max(errors) - min(errors) < 0.05
 
 
-def test_one_width_is_one_search_and_one_width():
-    found = pcvm.PCVMClassifier(width="shared", random_state=0).fit(X, Y)
-    assert isinstance(found.width_, float)
-    assert found.selection_.feature_share == 0.0
-    np.testing.assert_array_equal(found.feature_widths_, np.full(6, found.width_))
-    np.testing.assert_allclose(found.feature_relevance_, 1 / 6)
-    assert found.feature_relevance_folds_.shape == (0, 6)
+def test_one_width_is_one_search_and_one_width(shared):
+    assert isinstance(shared.width_, float)
+    assert shared.selection_.feature_share == 0.0
+    np.testing.assert_array_equal(shared.feature_widths_, np.full(6, shared.width_))
+    np.testing.assert_allclose(shared.feature_relevance_, 1 / 6)
+    assert shared.feature_relevance_folds_.shape == (0, 6)
 
 
 FEW = np.delete(np.arange(150), np.flatnonzero(Y == "in")[4:])

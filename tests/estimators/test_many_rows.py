@@ -114,7 +114,7 @@ def test_dask_arrays_give_the_same_fit(name, scheduler, in_memory):
     rows, y = DATA[data]
     wanted = in_memory(name)
     with dask.config.set(scheduler=scheduler):
-        lazy = da.from_array(rows, chunks=(70, rows.shape[1] - 1))
+        lazy = da.from_array(rows, chunks=(3 * len(rows) // 7, rows.shape[1] - 1))
         labels = [da.from_array(y, chunks=110)]
         if name == "PCVM, proper":  # labels may be an array
             labels.append(y)
