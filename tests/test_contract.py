@@ -7,6 +7,7 @@ likelihood with nuisance parameters of its own names values for them in NUISANCE
 import json
 import warnings
 from dataclasses import fields, replace
+from functools import cache
 
 import arviz as az
 import numpy as np
@@ -71,6 +72,12 @@ def targets_of(likelihood):
 def model_of(key, likelihood, prior, **kwargs):
     kwargs = {"hyperprior": PRIORS[prior], "width": WIDTH, **NUISANCE.get(likelihood, {}), **kwargs}
     return build(pcvm.FAMILY[key], X, targets_of(likelihood), likelihood=likelihood, **kwargs)
+
+
+@cache
+def problem_of(key, likelihood, prior):
+    """Return what is read off a model, each once."""
+    return read(model_of(key, likelihood, prior))
 
 
 def piece_of(name):
@@ -192,6 +199,15 @@ def test_predictions_take_each_draw_of_a_random_width(kernel, tmp_path):
         np.testing.assert_allclose(found[i], wanted + draws["bias"].values[i], atol=1e-9)
 
 
+@cache
+def fitted(key, likelihood, prior, **kwargs):
+    """Return a point estimate by the row's own solver, each once."""
+    model = model_of(key, likelihood, prior, **kwargs)
+    if pcvm.FAMILY[key].solvers[0] == "em":
+        return pcvm.find_map_em(model, progressbar=False)
+    return pcvm.fit_evidence(model)
+
+
 # --- models and solvers -------------------------------------------------------------------------
 
 
@@ -209,7 +225,7 @@ def test_the_cores_log_posterior_is_the_models(key, likelihood, prior):
 
 @every_case
 def test_solvers_that_no_row_of_the_pieces_allows_are_refused_by_name(key, likelihood, prior):
-    problem = read(model_of(key, likelihood, prior))
+    problem = problem_of(key, likelihood, prior)
     rows = systems_of(problem)
     for solver in SOLVERS:
         if any(solver in (*row.solvers, *row.samplers) for row in rows):
@@ -255,7 +271,7 @@ def test_em_on_a_model_is_that_of_the_core_and_its_value_the_models(key, likelih
 
 @every_em_case
 def test_rows_in_chunks_end_where_rows_in_memory_do(key, likelihood, prior):
-    problem = read(model_of(key, likelihood, prior))
+    problem = problem_of(key, likelihood, prior)
     chunks = Chunks(ArrayRows(X, problem.label, 20), X, RBF(WIDTH), majority=1.0)
     options = pcvm.EMOptions(tol=1e-7, max_iter=60_000)
     whole = fit_em(problem, None, options)
@@ -264,17 +280,9 @@ def test_rows_in_chunks_end_where_rows_in_memory_do(key, likelihood, prior):
     np.testing.assert_allclose(found.weight, whole.weight, atol=1e-4)
 
 
-def fitted(key, likelihood, prior, **kwargs):
-    """Return a model and its point estimate by the row's own solver."""
-    model = model_of(key, likelihood, prior, **kwargs)
-    if pcvm.FAMILY[key].solvers[0] == "em":
-        return model, pcvm.find_map_em(model, progressbar=False)
-    return model, pcvm.fit_evidence(model)
-
-
 @every_case
 def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp_path):
-    model, result = fitted(key, likelihood, prior)
+    model, result = model_of(key, likelihood, prior), fitted(key, likelihood, prior)
     X_new = X[:5] + 0.1
     found = pcvm.predict(result, X_new)["predictions"]
     with model:
@@ -286,7 +294,7 @@ def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp
     latent = wanted["predictions"]["latent"].values
     np.testing.assert_allclose(found["latent"].values, latent, atol=1e-10)
     if "probability" in found:
-        piece = read(model_of(key, likelihood, prior)).likelihood
+        piece = problem_of(key, likelihood, prior).likelihood
         np.testing.assert_allclose(
             found["probability"].values, piece.probability(latent), atol=1e-7
         )
@@ -310,7 +318,7 @@ def test_arviz_takes_draws_and_their_log_likelihood(key, likelihood, prior):
         found = pm.compute_log_likelihood(
             result, extend_inferencedata=False, progressbar=False, compile_kwargs=FAST
         )
-    problem = read(model)
+    problem = problem_of(key, likelihood, prior)
     wanted = [
         problem.likelihood.log_density(latent, problem.label)
         for latent in posterior["latent"].values[0]
@@ -399,7 +407,7 @@ def test_an_estimator_is_the_model_route(key, likelihood, prior):
     if key in WITHOUT_A_MODEL:
         pytest.skip("what its estimator does is no model's mode")
     bias = {"bias": "none"} if pcvm.FAMILY[key].solvers[0] == "bottom-up" else {}
-    _, result = fitted(key, likelihood, prior, **bias)
+    result = fitted(key, likelihood, prior, **bias)
     estimator = ESTIMATORS[key](likelihood, PRIORS[prior]).fit(X, targets_of(likelihood))
     X_new = X[:6] - 0.2
     found = pcvm.predict(result, X_new)["predictions"]
