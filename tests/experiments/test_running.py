@@ -1,6 +1,7 @@
 import json
 import os
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from statistics import median_low
@@ -8,6 +9,7 @@ from statistics import median_low
 import numpy as np
 import pandas as pd
 import pytest
+from cloudpickle import register_pickle_by_value
 from problems import refused
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.dummy import DummyClassifier
@@ -280,6 +282,7 @@ def test_failures_are_recorded_and_the_others_go_on(tmp_path):
 def test_processes_give_the_same_table_and_one_that_dies_is_a_failed_job(finished, tmp_path):
     go_on(tmp_path / "run", jobs=2)
     assert table_bytes(tmp_path / "run") == table_bytes(finished)
+    register_pickle_by_value(sys.modules[__name__])  # which workers then need not import
     dying = {"MLR": None, "deadly": Deadly()}
     go_on(tmp_path / "dying", classifiers=dying, repeats=1, jobs=2)
     report = report_of(tmp_path / "dying")

@@ -16,7 +16,6 @@ from sklearn.base import BaseEstimator
 from threadpoolctl import threadpool_limits
 
 from pcvm_pymc.estimators.measures import classification_measures, regression_measures
-from pcvm_pymc.experiments import pictures
 from pcvm_pymc.experiments.classifiers.table import classifier_of, own_classifier
 from pcvm_pymc.experiments.classifiers.tuning import (
     Classifier,
@@ -130,6 +129,8 @@ def _scored(job: Job) -> Record:
         "n_test": len(task.X_test),
     }
     if job.extra:
+        from pcvm_pymc.experiments import pictures  # matplotlib, which most jobs do not need
+
         extra = pictures.EXTRAS[job.extra](model, task)
         measures |= extra.pop("measures", {})
         record["extra"] = extra
