@@ -8,9 +8,8 @@ import pytest
 from problems import animals, blobs, interrupted
 from sklearn.linear_model import LogisticRegression
 
-from pcvm_pymc import PCVMClassifier
+from pcvm_pymc import PCVMClassifier, sample
 from pcvm_pymc.cli import main
-from pcvm_pymc.inference.sampling import sample
 
 FAST = ["--draws", "40", "--chains", "2", "--splits", "2", "--posteriors", "1"]
 PICTURES = {"reliability.png", "weights.png", "rank.png", "decision_surface.png"}

@@ -25,7 +25,6 @@ from pcvm_pymc.core.family import check_solver, systems_of
 from pcvm_pymc.core.gibbs.responses import AUGMENTED
 from pcvm_pymc.core.pieces.kernels import KERNELS, RBF, Radial
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
-from pcvm_pymc.core.problem import Status
 from pcvm_pymc.inference.storing import NETCDF
 from pcvm_pymc.model.build import build
 from pcvm_pymc.model.read import read
@@ -242,7 +241,7 @@ def test_em_is_monotone_and_ends_at_a_kkt_point(key, likelihood, prior, update):
     problem = read(model_of(key, likelihood, prior, basis=None))
     result = fit_em(problem, None, pcvm.EMOptions(update=update, tol=1e-8, max_iter=60_000))
     assert_monotone(result.trace.log_posterior[1:])
-    assert result.status is Status.CONVERGED
+    assert result.status is pcvm.Status.CONVERGED
     of_weight, of_bias = slopes(problem, result)
     active = result.weight.reshape(of_weight.shape) != 0
     assert active.any()

@@ -60,10 +60,8 @@ def lines():
 
 
 def ranks():
-    table = pd.DataFrame(
-        np.arange(3) + RNG.normal(size=(10, 3)), columns=["mine", "other", "third"]
-    )
-    return pictures.draw_ranks(table, "error")
+    scores = np.arange(3) + RNG.normal(size=(10, 3))
+    return pictures.draw_ranks(pd.DataFrame(scores, columns=["mine", "other", "third"]), "error")
 
 
 PROBABILITY = {n: RNG.uniform(size=30) for n in ("one", "two", "three", "four", "five", "six")}
@@ -127,12 +125,9 @@ def test_a_picture_is_drawn_in_the_style_with_names_and_room(name, fits):
         assert plt.rcParams["axes.spines.top"]  # the caller's own style stays
     figure.savefig("/dev/null", format="png", dpi=60)
     panels = [axes for axes in figure.axes if axes.get_visible() and axes.axison]
-    if (
-        name == "ranks"
-    ):  # scikit-posthocs': ranks stand on the top spine, and nothing else has an axis
-        panels = []
-    else:
-        assert panels
+    # scikit-posthocs': ranks stand on the top spine, and nothing else has an axis
+    panels = [] if name == "ranks" else panels
+    assert panels or name == "ranks"
     for axes in panels:
         if axes.get_label() == "<colorbar>":
             continue
@@ -145,9 +140,7 @@ def test_a_picture_is_drawn_in_the_style_with_names_and_room(name, fits):
         box = legend.get_window_extent(renderer)
         assert box.x0 >= 0
         assert box.x1 <= figure.bbox.x1
-        assert not any(box.overlaps(_inner(axes)) for axes in panels), (
-            "a legend covers what is drawn"
-        )
+        assert not any(box.overlaps(_inner(axes)) for axes in panels)  # it covers what is drawn
     for axes in panels:
         for axis in (axes.xaxis, axes.yaxis):
             assert_apart([t for t in axis.get_ticklabels(which="both") if shown(t)], renderer)

@@ -10,7 +10,6 @@ from sklearn.datasets import load_iris
 import pcvm_pymc as pcvm
 from pcvm_pymc.assessment import leave_one_out
 from pcvm_pymc.assessment.leave_one_out import fitted_problems
-from pcvm_pymc.core.em import EMOptions
 from pcvm_pymc.core.nonnegative import ridge_solve
 
 PRIOR = pcvm.Hyperprior.plug_in()
@@ -168,7 +167,7 @@ def test_refits_given_up_are_reported_and_long_ones_show_progress(rows, monkeypa
     assert found.n_refitted > 0 == found.n_unsettled
     assert not found.warning
     assert not capsys.readouterr().err
-    monkeypatch.setattr(leave_one_out, "_REFIT", EMOptions(tol=1e-4, max_iter=1))
+    monkeypatch.setattr(leave_one_out, "_REFIT", pcvm.EMOptions(tol=1e-4, max_iter=1))
     monkeypatch.setattr(leave_one_out, "_SILENT", 0.0)
     given_up = pcvm.loo(one, X, label)
     assert 0 < given_up.n_unsettled <= given_up.n_refitted == found.n_refitted

@@ -11,7 +11,6 @@ from sklearn.base import clone
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.assessment.project import _from_classifier
-from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.estimators.projection import (
     _cross_validate,
@@ -351,7 +350,7 @@ def test_several_classes_as_a_posterior_and_stored(tmp_path):
 def test_a_posterior_is_projected_by_its_mean_probability_also_of_drawn_label_noise():
     X, label = blobs(30, seed=78)
     flips = pm.Beta.dist(2.0, 20.0)
-    model = build(FAMILY["pcvm"], X, label, width=1.2, likelihood="label noise", flip=flips)
+    model = build(pcvm.FAMILY["pcvm"], X, label, width=1.2, likelihood="label noise", flip=flips)
     few = {"draws": 20, "tune": 20, "chains": 1, "max_treedepth": 3, "random_seed": 1}
     draws = pcvm.sample(model, **few, nuts_sampler="pymc", progressbar=False, quiet=True)
     found = pcvm.project(draws, size=3)

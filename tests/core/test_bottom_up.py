@@ -23,9 +23,8 @@ from pcvm_pymc.experiments.datasets import load, ripley_mixture
 
 
 def given_classes(Phi, label, n_classes, sign, *, bias="none", **kwargs):
-    return Problem(
-        Phi, label, sign, Hyperprior.jeffreys(), MultinomialProbit(n_classes), bias=bias, **kwargs
-    )
+    likelihood = MultinomialProbit(n_classes)
+    return Problem(Phi, label, sign, Hyperprior.jeffreys(), likelihood, bias=bias, **kwargs)
 
 
 def problem(n=40, n_classes=3, *, seed=0, width=1.5, signs=True, has_bias=False, **kwargs):
@@ -51,9 +50,8 @@ def two_classes(n=100, *, seed=0, width=3.0, bias="prior"):
 )
 @settings(max_examples=15)
 def test_it_ends_with_finite_numbers_and_right_signs(signs, n_classes, seed, width, has_bias):
-    given_ = problem(
-        30, n_classes, seed=seed, width=width, signs=signs, shared=not signs, has_bias=has_bias
-    )
+    kwargs = {"signs": signs, "shared": not signs, "has_bias": has_bias}
+    given_ = problem(30, n_classes, seed=seed, width=width, **kwargs)
     result = fit_bottom_up(given_, options=BottomUpOptions(max_iter=300))
     assert np.isfinite(result.latent).all()
     assert np.abs(result.latent).max() < 1e3
@@ -121,9 +119,8 @@ def best_by_search(columns, alpha, place, responses):
 
     found = minimize_scalar(lambda x: -value(x), bounds=(-12.0, 12.0), options={"xatol": 1e-9})
     others = np.arange(len(alpha)) != place
-    return np.exp(found.x), value(found.x) - log_marginal(
-        columns[:, others], alpha[others], responses
-    )
+    without = log_marginal(columns[:, others], alpha[others], responses)
+    return np.exp(found.x), value(found.x) - without
 
 
 def members_and_responses(n_responses, seed=3):
@@ -349,9 +346,8 @@ def test_rough_terms_of_weighted_rows_are_those_of_repeated_rows():
     latent, label = rng.normal(size=(40, 3)), rng.integers(3, size=40)
     count = rng.integers(1, 4, size=40)
     piece = MultinomialProbit(3)
-    weighted = Weighted(piece).terms(
-        latent, weighted_target(label, count.astype(float)), rough=True
-    )
+    target = weighted_target(label, count.astype(float))
+    weighted = Weighted(piece).terms(latent, target, rough=True)
     repeated = piece.terms(np.repeat(latent, count, axis=0), np.repeat(label, count), rough=True)
     assert weighted.log_likelihood == pytest.approx(repeated.log_likelihood, abs=1e-2)
     np.testing.assert_allclose(weighted.slope.sum(axis=0), repeated.slope.sum(axis=0))

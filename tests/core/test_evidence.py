@@ -11,13 +11,12 @@ from random_problems import state_at
 from scipy.optimize import approx_fprime, minimize
 from scipy.special import logsumexp
 
-from pcvm_pymc import Status
+from pcvm_pymc import Hyperprior, Laplace, Status
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_batch, fit_rvm, posterior
 from pcvm_pymc.core.evidence.posterior import gains
 from pcvm_pymc.core.evidence.problem import augmentation, predictive_moments, star_moments
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit, StudentT
-from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.experiments.datasets import load
 

@@ -90,9 +90,8 @@ def test_a_quadratic_objective_gives_the_refits_of_all_rows(seed, n, n_basis, bi
         some, one = solved(np.delete(np.arange(n), row), columns)
         wanted = Phi[row, columns] @ some + one
         assert found.latent[row] == pytest.approx(wanted, abs=1e-6 if bias == "prior" else 1e-8)
-    np.testing.assert_allclose(
-        found.log_density, Normal(noise).log_density(found.latent, target), atol=1e-10
-    )
+    wanted = Normal(noise).log_density(found.latent, target)
+    np.testing.assert_allclose(found.log_density, wanted, atol=1e-10)
 
 
 def stationary(whole, fit, row, own):
@@ -215,15 +214,13 @@ def test_a_quadratic_objective_leaves_no_doubt_and_a_saddle_all():
     enters = np.abs(slope.sum(axis=1, keepdims=True) - slope).max(axis=0) > edge.hyperprior.penalty
     doubt = check_step(edge, np.zeros(4), 0.0, np.full(4, -1)).doubt
     np.testing.assert_array_equal(doubt > 0, enters)
-    flat = replace(
-        whole, hyperprior=Hyperprior.jeffreys()
-    )  # whose curvature is negative everywhere
+    # whose curvature is negative everywhere
+    flat = replace(whole, hyperprior=Hyperprior.jeffreys())
     assert np.isinf(check_step(flat, 1e-3 * weight, bias, own).doubt).all()
     # a bias of zero where its prior has a pole is none
     pole = replace(whole, hyperprior=Hyperprior(1.0, 1.0, 0.0, 0.0), bias="prior")
-    at_pole, none = (
-        check_step(each, weight, 0.0, own).doubt for each in (pole, replace(pole, bias="none"))
-    )
+    both = pole, replace(pole, bias="none")
+    at_pole, none = (check_step(each, weight, 0.0, own).doubt for each in both)
     np.testing.assert_allclose(at_pole, none)
 
 

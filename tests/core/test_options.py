@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from problems import refused
 
+from pcvm_pymc import BottomUpOptions, EMOptions, EvidenceOptions, SearchOptions
 from pcvm_pymc.core.approximation import PropagationOptions
-from pcvm_pymc.core.em import EMOptions
-from pcvm_pymc.core.evidence import BottomUpOptions, EvidenceOptions
-from pcvm_pymc.core.projection import SearchOptions
 
 #: what a call without options does, which users and stored results rely on
 BOTTOM_UP = {"max_iter": 1000, "tol": 1e-3, "most": 1, "momentum": 0.0, "is_rough": False}

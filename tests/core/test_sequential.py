@@ -91,15 +91,13 @@ def test_gain_is_the_change_of_evidence(seed):
         def evidence(value, column=column, precisions=precisions):
             new = {**precisions, column: value}
             new = {k: v for k, v in new.items() if np.isfinite(v)}
-            return posterior(
-                design[:, list(new)], np.array(list(new.values())), target, Normal(NOISE)
-            ).log_evidence
+            precision = np.array(list(new.values()))
+            return posterior(design[:, list(new)], precision, target, Normal(NOISE)).log_evidence
 
         assert gain[column] == pytest.approx(evidence(best[column]) - state.log_evidence, abs=1e-8)
         if np.isfinite(best[column]):
-            assert evidence(best[column]) >= max(
-                evidence(1.1 * best[column]), evidence(best[column] / 1.1)
-            )
+            nearby = (1.1 * best[column], best[column] / 1.1)
+            assert evidence(best[column]) >= max(map(evidence, nearby))
 
 
 @pytest.mark.parametrize("period", [1, 7, 50, 10_000])
@@ -218,9 +216,8 @@ def test_wide_bases_whose_rounding_tells_end_where_nothing_gains():
     rng = np.random.default_rng(88)
     x = rng.normal(size=(120, 1))
     y = np.sin(2 * x[:, 0]) + 0.01 * rng.normal(size=120)
-    fit = fit_sequential(
-        EvidenceProblem(rbf(squared_distances(x, x), 4.0), y, "normal", bias=False)
-    )
+    Phi = rbf(squared_distances(x, x), 4.0)
+    fit = fit_sequential(EvidenceProblem(Phi, y, "normal", bias=False))
     assert fit.converged
     assert fit.noise < 0.05
     assert len(fit.active) < 40

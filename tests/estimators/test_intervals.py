@@ -58,13 +58,11 @@ def test_of_machines_that_are_told_from_the_rest():
 def test_rounding_of_the_covariance_changes_nothing():
     """Eigenvectors of equal eigenvalues are those of rounding, as is the sign of each."""
     covariance = np.array([np.eye(3), np.diag([2.0, 2.0, 1.0]), np.eye(3) - 1 / 3, np.ones((3, 3))])
-    rng = np.random.default_rng(1)
+    rng, likelihood = np.random.default_rng(1), MultinomialProbit(3)
     for _ in range(20):
         noise = 1e-15 * rng.normal(size=covariance.shape)
         first, second = (
-            probability_interval(
-                MultinomialProbit(3), [LatentNormal(1.0, np.zeros((4, 3)), each)], 0.9
-            )
+            probability_interval(likelihood, [LatentNormal(1.0, np.zeros((4, 3)), each)], 0.9)
             for each in (covariance, covariance + noise + noise.swapaxes(1, 2))
         )
         np.testing.assert_allclose(first, second, atol=1e-12)
@@ -80,9 +78,8 @@ def test_holds_the_prediction_and_nests(model, y):
     assert (p <= wide[..., 1] + 1e-12).all()
     assert (wide[..., 0] <= narrow[..., 0] + 1e-12).all()
     assert (narrow[..., 1] <= wide[..., 1] + 1e-12).all()
-    np.testing.assert_allclose(
-        wide[:3], model.predict_interval(NEW[:3], probability=0.95), atol=1e-12
-    )
+    few = model.predict_interval(NEW[:3], probability=0.95)
+    np.testing.assert_allclose(wide[:3], few, atol=1e-12)
 
 
 @pytest.mark.parametrize("model", [pcvm.PCVMClassifier(), pcvm.MPCVMClassifier()])
@@ -145,9 +142,8 @@ def test_one_mode_has_none(model):
 def test_dask_arrays_have_none(kind):
     rows, y = da.from_array(X, chunks=(20, 2)), da.from_array(LABEL, chunks=20)
     model = kind(basis=10, width=1.0).fit(rows, y)
-    refused(
-        "X is a Dask array; predict_interval needs rows in memory", model.predict_interval, rows
-    )
+    words = "X is a Dask array; predict_interval needs rows in memory"
+    refused(words, model.predict_interval, rows)
     refused("one mode", model.predict_interval, NEW)
     chunked = kind(basis=10, width=1.0, estimation="average", memory_limit=1e6).fit(X, LABEL)
     refused("rows went in chunks.* needed an average", chunked.predict_interval, NEW)

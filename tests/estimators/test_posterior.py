@@ -17,11 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import pcvm_pymc as pcvm
-from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import choose_means
 from pcvm_pymc.core.pieces.kernels import design_matrix
-from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.problem import Status
 from pcvm_pymc.estimators.average import class_probability
 from pcvm_pymc.model.build import build
 
@@ -81,9 +78,9 @@ def has_converged(model):
 
 
 def test_its_status_is_what_its_chains_say(fitted):
-    wanted = Status.CONVERGED if has_converged(fitted) else Status.ITERATION_LIMIT
+    wanted = pcvm.Status.CONVERGED if has_converged(fitted) else pcvm.Status.ITERATION_LIMIT
     assert fitted.status_ is wanted
-    assert (fitted.status_ is Status.CONVERGED) or fitted.n_iter_ > 0.5 * fitted.max_iter
+    assert (fitted.status_ is pcvm.Status.CONVERGED) or fitted.n_iter_ > 0.5 * fitted.max_iter
     one = fitted.idata_["posterior"].to_dataset()[["bias"]]
     assert float(az.rhat(one)["bias"]) < 1.1
 
@@ -113,7 +110,7 @@ def test_given_centres_keep_their_signs(rows):
     "arguments",
     [
         {"likelihood": "logit"},
-        {"hyperprior": Hyperprior(3.0, 3.0, 1.0, 1.0)},
+        {"hyperprior": pcvm.Hyperprior(3.0, 3.0, 1.0, 1.0)},
         pytest.param(
             {"kernel": lambda A, B, width: A @ B.T, "width": "auto"}, marks=pytest.mark.slow
         ),
@@ -184,7 +181,7 @@ def test_a_fit_that_ends_short_of_convergence_warns(rows):
     model = pcvm.PCVMClassifier(**FEW | {"width": 1.5, "draws": 20, "max_iter": 40})
     with pytest.warns(UserWarning, match="posterior with r-hat .*: max_iter iterations"):
         model.fit(*rows)
-    assert model.status_ is Status.ITERATION_LIMIT
+    assert model.status_ is pcvm.Status.ITERATION_LIMIT
 
 
 # --- all machines -------------------------------------------------------------------------------
@@ -229,7 +226,7 @@ def test_machines_predict_by_their_draws(name):
     model, kind = own_machines(draws=50, max_iter=200)[name]
     X, targets = linear_rows()
     model.fit(X, targets[kind])
-    assert (model.status_ is Status.CONVERGED) == has_converged(model)
+    assert (model.status_ is pcvm.Status.CONVERGED) == has_converged(model)
     posterior = model.idata_["posterior"]
     assert posterior.sizes["draw"] == 50
     latent = posterior["latent"].values.reshape(200, len(X), -1)
@@ -262,7 +259,9 @@ SAME_MODELS = {
     "RVM": lambda X, y, z: pcvm.rvm_model(X, y, likelihood="logit", width=2.0, basis=z),
     "regression": lambda X, y, z: pcvm.rvm_model(X, y, width=2.0, basis=z),
     "sparse probit": lambda X, y, z: pcvm.sparse_probit_model(X, y),
-    "mRVM": lambda X, y, z: build(FAMILY["mrvm_bottom_up"], X, y, width=2.0, basis=z, bias="none"),
+    "mRVM": lambda X, y, z: build(
+        pcvm.FAMILY["mrvm_bottom_up"], X, y, width=2.0, basis=z, bias="none"
+    ),
 }
 
 

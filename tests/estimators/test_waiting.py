@@ -41,14 +41,15 @@ def fit():
     return model.fit(da.from_array(X, chunks=(20, 2)), LABEL)
 
 
-def test_a_fit_without_a_worker_ends_with_what_to_do(cluster):
-    with (
-        dask.config.set({"pcvm-pymc.patience": "1s"}),
-        pytest.raises(
-            TimeoutError, match=r"stood still for 1 s: it has no worker; needed a worker"
-        ),
-    ):
+def given_up(words):
+    """Assert that a fit ends after a second, with these words."""
+    patience = dask.config.set({"pcvm-pymc.patience": "1s"})
+    with patience, pytest.raises(TimeoutError, match=words):
         fit()
+
+
+def test_a_fit_without_a_worker_ends_with_what_to_do(cluster):
+    given_up("stood still for 1 s: it has no worker; needed a worker")
 
 
 def test_a_fit_goes_on_once_a_worker_comes_back(cluster, caplog):
@@ -77,11 +78,7 @@ def test_workers_that_do_nothing_are_named(cluster):
         worker.status = value
 
     cluster.sync(status, Status.paused)
-    with (
-        dask.config.set({"pcvm-pymc.patience": "1s"}),
-        pytest.raises(TimeoutError, match=f"paused, for want of memory: {worker.address}"),
-    ):
-        fit()
+    given_up(f"paused, for want of memory: {worker.address}")
     cluster.sync(status, Status.running)
     assert fit().weight_.any()
 

@@ -27,9 +27,8 @@ def test_every_table_and_figure_is_listed_once():
     names = [each.name for each in catalogue.entries()]
     assert sorted(names) == sorted([*EXPERIMENTS, *catalogue.SKETCHES])
     assert len(set(names)) == len(names)
-    assert (
-        len(list(groupby(catalogue.entries(), key=lambda each: each.paper))) == 6
-    )  # five, and our own
+    papers = groupby(catalogue.entries(), key=lambda each: each.paper)
+    assert len(list(papers)) == 6  # five, and our own
     assert all(catalogue.listed(name).name == name for name in names)
     assert {each.drawing for each in catalogue.SKETCHES.values() if each.drawing} == set(DRAWINGS)
 
@@ -51,12 +50,9 @@ def test_what_cannot_be_run_says_why(capsys, tmp_path, monkeypatch):
     assert main(["reproduce", "kropotov2006-fig1"]) == 0
     assert "kropotov2006-fig1 has nothing to run: two curves" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
-    refused(
-        "kropotov2006-fig1 has no jobs: two curves", catalogue.experiment_of, "kropotov2006-fig1"
-    )
-    refused(
-        "has nothing to run: two curves", sketch_report, catalogue.SKETCHES["kropotov2006-fig1"]
-    )
+    name, sketch = "kropotov2006-fig1", catalogue.SKETCHES["kropotov2006-fig1"]
+    refused(f"{name} has no jobs: two curves", catalogue.experiment_of, name)
+    refused("has nothing to run: two curves", sketch_report, sketch)
     assert main(["list"]) == 0
     assert "nothing to run: two curves" in " ".join(capsys.readouterr().out.split())
 

@@ -100,13 +100,11 @@ def test_they_are_mixed_truncated_and_censored():
     weight, wide = MarginalWeight.dist(c=2.0, d=0.2), MarginalWeight.dist(c=2.0, d=20.0)
     cut = pm.Truncated.dist(MarginalBias.dist(e=2.0, f=0.2), lower=-0.1, upper=0.5)
     at_most = pm.Censored.dist(weight, lower=None, upper=0.4)
-    flips = pm.Mixture.dist(
-        [0.9, 0.1], [ProbitBernoulli.dist(latent=2.0), ProbitBernoulli.dist(latent=-2.0)]
-    )
+    both = [ProbitBernoulli.dist(latent=each) for each in (2.0, -2.0)]
+    flips = pm.Mixture.dist([0.9, 0.1], both)
     slab = pm.Mixture.dist([0.3, 0.7], [weight, wide])
-    found = values(
-        [pm.logp(cut, 0.2), pm.logp(at_most, 0.4), pm.logp(flips, 1), pm.logp(slab, 0.2)]
-    )
+    asked = {cut: 0.2, at_most: 0.4, flips: 1, slab: 0.2}
+    found = values([pm.logp(*each) for each in asked.items()])
     law = stats.t(4.0, scale=np.sqrt(0.1))
     other = stats.t(4.0, scale=np.sqrt(10.0))
     wanted = [
