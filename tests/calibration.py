@@ -96,12 +96,9 @@ def assert_same_law(*samples):
     """Fail unless two runs, each (n_chains, n_draws, k), have the same means of their pooled ranks."""
     pooled = np.concatenate([np.reshape(each, (-1, each.shape[-1])) for each in samples])
     rank = stats.rankdata(pooled, axis=0) / (len(pooled) + 1)
-    first, second = (
-        batch_means(part.reshape(sample.shape))
-        for part, sample in zip(
-            np.split(rank, [np.size(samples[0]) // pooled.shape[1]]), samples, strict=True
-        )
-    )
+    of_each = np.split(rank, [np.size(samples[0]) // pooled.shape[1]])
+    parts = zip(of_each, samples, strict=True)
+    first, second = (batch_means(part.reshape(sample.shape)) for part, sample in parts)
     p = stats.ttest_ind(first, second, equal_var=False).pvalue
     assert p.min() > FALSE_ALARM / p.size, f"p = {p.min():.1g} of comparison {p.argmin()}"
 

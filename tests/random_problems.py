@@ -95,9 +95,8 @@ def problem_of(seed, prior=None, likelihood="probit", signed=True):
 def faults_of_em(problem, result, tolerance=1e-7):
     """Return what is wrong with a fit: not finite, not monotone, no stationary point of the log posterior."""
     values = result.trace.log_posterior
-    if (
-        problem.n_scores > 1
-    ):  # a start with responses of its own: monotone from the first iteration on
+    # a start with responses of its own: monotone from the first iteration on
+    if problem.n_scores > 1:
         values = values[1:]
     parts = (result.weight, result.bias, result.latent, values)
     if not all(np.isfinite(each).all() for each in parts):

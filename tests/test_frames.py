@@ -68,10 +68,8 @@ def test_results_survive_netcdf(result, tmp_path):
         back = pcvm.load(pcvm.save(result, tmp_path / name))
         assert back.attrs == result.attrs
         assert list(back["posterior"]["obs"].values) == list(TABLE.index)
-        found, wanted = (
-            pcvm.predict(each, TABLE)["predictions"]["probability"] for each in (back, result)
-        )
-        np.testing.assert_array_equal(found, wanted)
+        both = [pcvm.predict(each, TABLE)["predictions"] for each in (back, result)]
+        np.testing.assert_array_equal(*(each["probability"] for each in both))
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.nc", "a.zarr"]
     refused("overwrite=True", pcvm.save, result, tmp_path / "a.nc", overwrite=False)
     (tmp_path / "mine.nc").write_text("not a result")

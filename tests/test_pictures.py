@@ -54,6 +54,10 @@ def widths():
     return {"rows": rows}
 
 
+def opposed():
+    return surface(2) | {"opposed": [4], "width": 0.5}
+
+
 def lines():
     mean = pd.DataFrame({f"machine {i}": [10.0 + i, 12.0 + i] for i in range(9)}, index=[2, 10])
     return pictures.draw_lines(mean, 0.1 * mean, "error, %", "features")
@@ -64,6 +68,7 @@ def ranks():
     return pictures.draw_ranks(pd.DataFrame(scores, columns=["mine", "other", "third"]), "error")
 
 
+ONE, TWO = ("set", "one"), ("set", "two")
 PROBABILITY = {n: RNG.uniform(size=30) for n in ("one", "two", "three", "four", "five", "six")}
 # how many panels have rows, curves or bars, whose axes must be named
 PICTURES = {
@@ -89,15 +94,9 @@ PICTURES = {
     "projection": lambda *fits: project(
         PCVMClassifier(width=1.2).fit(X, LABEL), X, LABEL, sizes=[1, 2, 3], cv=3, random_state=0
     ).plot(),
-    "regions": lambda *fits: pictures.draw_regions(
-        {("set", "one"): surface(3), ("set", "two"): surface(10)}
-    ),
-    "boundaries": lambda *fits: pictures.draw_boundaries(
-        {("set", name): surface(2) for name in ("one", "two")}
-    ),
-    "opposed": lambda *fits: pictures.draw_opposed(
-        {("set", name): surface(2) | {"opposed": [4], "width": 0.5} for name in ("one", "two")}
-    ),
+    "regions": lambda *fits: pictures.draw_regions({ONE: surface(3), TWO: surface(10)}),
+    "boundaries": lambda *fits: pictures.draw_boundaries({ONE: surface(2), TWO: surface(2)}),
+    "opposed": lambda *fits: pictures.draw_opposed({ONE: opposed(), TWO: opposed()}),
     "margins": lambda *fits: pictures.draw_margins(
         {
             (name, kind): {"training": [-0.5, shift, 0.9], "test": [0.1, shift]}
@@ -105,9 +104,7 @@ PICTURES = {
             for kind, shift in (("one", 0.2), ("two", 0.4))
         }
     ),
-    "curves": lambda *fits: pictures.draw_curves(
-        {("sinc", "RVM"): curve(), ("sinc", "RVM*"): curve()}
-    ),
+    "curves": lambda *fits: pictures.draw_curves({ONE: curve(), TWO: curve()}),
     "errors by width": lambda *fits: pictures.draw_widths({("set", "RVM"): widths()}),
     "lines": lambda *fits: lines(),
     "ranks": lambda *fits: ranks(),

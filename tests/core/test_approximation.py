@@ -72,9 +72,8 @@ def test_far_half_lines_join_the_near_ones():
 
 def lonely(phi=0.8, prior=PLUG_IN, sign=1.0):
     """Return one weight, one row."""
-    return SignedRows.of(
-        Problem(np.array([[phi]]), np.array([1.0]), np.array([sign]), prior, width=1.0)
-    )
+    label, sign = np.ones(1), np.array([sign])
+    return SignedRows.of(Problem(np.array([[phi]]), label, sign, prior, width=1.0))
 
 
 # what it misses of the log evidence and of the means: little where the priors are nearly normal

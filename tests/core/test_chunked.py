@@ -157,12 +157,8 @@ def test_the_chunk_size_and_threads_change_nothing():
 
 def test_single_precision_ends_when_its_rounding_is_reached():
     rows = ArrayRows(*blobs(3000, seed=8), 500)
-    double, single = (
-        fit_em(
-            both(rows, 30, Hyperprior.plug_in(), 1.0, single=single)[1], None, EMOptions(tol=1e-13)
-        )
-        for single in (False, True)
-    )
+    problems = (both(rows, 30, Hyperprior.plug_in(), 1.0, single=each)[1] for each in (False, True))
+    double, single = (fit_em(each, None, EMOptions(tol=1e-13)) for each in problems)
     assert single.status is Status.CONVERGED
     assert single.n_iter <= double.n_iter
     assert single.log_posterior == pytest.approx(double.log_posterior, rel=1e-7)

@@ -104,9 +104,8 @@ def test_a_free_width_ends_where_the_log_likelihood_is_flat():
     assert low < result.width < high
 
     def value(width):
-        return Probit().log_likelihood(
-            rbf(prob.moves.squared_distance, width) @ result.weight + result.bias, label
-        )
+        Phi = rbf(prob.moves.squared_distance, width)
+        return Probit().log_likelihood(Phi @ result.weight + result.bias, label)
 
     h = 1e-5
     slope = (value(result.width * np.exp(h)) - value(result.width * np.exp(-h))) / (2 * h)

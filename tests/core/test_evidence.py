@@ -118,9 +118,8 @@ def test_end_point_is_stationary_in_every_precision_and_the_noise(method):
     alpha, kept = fit.alpha[fit.active], Phi[:, fit.active]
 
     def evidence(log_parameters):
-        return posterior(
-            kept, np.exp(log_parameters[1:]), target, Normal(np.exp(log_parameters[0]))
-        ).log_evidence
+        noise, *precisions = np.exp(log_parameters)
+        return posterior(kept, np.array(precisions), target, Normal(noise)).log_evidence
 
     at = np.log(np.append(fit.noise, alpha))
     assert fit.log_evidence == pytest.approx(evidence(at), abs=1e-9)
@@ -141,9 +140,8 @@ def test_result_is_the_posterior_in_the_bases_own_units(method, likelihood):
     kept = np.isfinite(alpha)
     end = posterior(bases[:, kept], alpha[kept], target, problem.likelihood.with_noise(fit.noise))
     assert end.log_evidence == pytest.approx(fit.log_evidence, abs=1e-8)
-    np.testing.assert_allclose(
-        np.append(fit.weight[fit.active], fit.bias)[kept], end.mean, rtol=1e-5, atol=1e-9
-    )
+    weight = np.append(fit.weight[fit.active], fit.bias)
+    np.testing.assert_allclose(weight[kept], end.mean, rtol=1e-5, atol=1e-9)
     np.testing.assert_allclose(fit.covariance[np.ix_(kept, kept)], end.covariance, rtol=1e-5)
     assert not fit.covariance[~kept].any()
     mean, variance = predictive_moments(Phi[:, fit.active], fit)
@@ -377,9 +375,8 @@ def test_star_covers_outside_the_data_and_loses_none_inside():
         problem = EvidenceProblem(design_matrix("rbf", x, x, 1.5), target)
         fit = fit_rvm(problem)
         new = design_matrix("rbf", x_new, x, 1.5)[:, fit.active]
-        star = star_moments(
-            new, design_matrix("rbf", x, x_new, 1.5), np.ones(600), fit, augmentation(problem, fit)
-        )
+        at_training = design_matrix("rbf", x, x_new, 1.5)
+        star = star_moments(new, at_training, np.ones(600), fit, augmentation(problem, fit))
         within = np.abs(x_new[:, 0]) <= 4
         for (mean, variance), inner, outer in (
             (predictive_moments(new, fit), inside_plain, outside_plain),

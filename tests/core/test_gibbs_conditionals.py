@@ -198,9 +198,8 @@ def test_an_exchange_between_two_sizes(direction, floor, linear, bend):
         args = (right, ones, border, sign, size, slope, 2.0, *prior, rng)
         moves.transfer(0, 1, floor, *args)
         there = size[0] - first
-        left.append(
-            (size[1] - second - direction * there, slope[0] - (linear - bend * there) / root)
-        )
+        rest = size[1] - second - direction * there
+        left.append((rest, slope[0] - (linear - bend * there) / root))
         return there
 
     assert_normal(law.scores(moved(law, rng, step, 4)))

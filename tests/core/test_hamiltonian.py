@@ -15,6 +15,7 @@ from pcvm_pymc.core.pieces.kernels import design_matrix
 from pcvm_pymc.core.problem import Problem
 
 LEARNED = priors.Hyperprior(2.0, 3.0, 0.5, 0.7, rate_shape=0.5)
+KNOWN = replace(LEARNED, rate_shape=None)
 
 
 def problem(likelihood=None, *, signed=False, prior=LEARNED, weight=None, bias="prior", size=6):
@@ -49,10 +50,8 @@ PROBLEMS = {
         bias="none",
     ),
     "normal, unknown noise and d": problem(likelihoods.Normal()),
-    "Student-t": problem(likelihoods.StudentT(0.4), prior=replace(LEARNED, rate_shape=None)),
-    "Student-t, unknown noise": problem(
-        likelihoods.StudentT(), prior=replace(LEARNED, rate_shape=None)
-    ),
+    "Student-t": problem(likelihoods.StudentT(0.4), prior=KNOWN),
+    "Student-t, unknown noise": problem(likelihoods.StudentT(), prior=KNOWN),
 }
 
 
@@ -181,9 +180,8 @@ def test_states_from_prior_and_data_keep_their_law(signed):
     empty = Problem(Phi, np.ones(ROWS), sign, prior, likelihoods.Probit())
     truth = drawn_from_the_prior(empty, N_DRAWS, rng)
     latent = LogPosterior(empty).values(truth).latent(Phi)[:, :, 0]
-    label = np.where(
-        rng.uniform(size=latent.shape) < likelihoods.Probit().probability(latent), 1.0, -1.0
-    )
+    p = likelihoods.Probit().probability(latent)
+    label = np.where(rng.uniform(size=latent.shape) < p, 1.0, -1.0)
     state = truth.copy()
     for one in np.unique(label, axis=0):
         own = (label == one).all(axis=1)

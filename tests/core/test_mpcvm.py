@@ -99,9 +99,8 @@ def test_two_classes_are_a_binary_machine_of_another_hyperprior(hyperprior):
     two = fit_em(Problem(np.sqrt(2) * Phi, sign, sign, twice), None, options)
     np.testing.assert_allclose(one.weight[:, 1], two.weight, atol=1e-6)
     assert np.sqrt(2) * one.bias[1] == pytest.approx(two.bias, abs=1e-6)
-    np.testing.assert_allclose(
-        (one.latent[:, 1] - one.latent[:, 0]) / np.sqrt(2), two.latent, atol=1e-6
-    )
+    difference = one.latent[:, 1] - one.latent[:, 0]
+    np.testing.assert_allclose(difference / np.sqrt(2), two.latent, atol=1e-6)
 
 
 def test_shared_bases_leave_together():

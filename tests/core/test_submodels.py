@@ -197,9 +197,8 @@ def test_derivatives_of_the_divergence_of_labels(seed, likelihood):
     rng = np.random.default_rng(seed)
     latent, p = 2 * rng.normal(size=5), rng.uniform(size=5)
     concave = not isinstance(likelihood, NoisyProbit)
-    if (
-        not concave and seed % 2
-    ):  # where the reference is matched, the curvature is the divergence's own
+    # where the reference is matched, the curvature is the divergence's own
+    if not concave and seed % 2:
         p, concave = likelihood.probability(latent), True
     terms = row_terms(likelihood, latent, p)
     above, below = (row_terms(likelihood, latent + h, p) for h in (1e-5, -1e-5))

@@ -130,9 +130,8 @@ def test_kernels_of_weight_zero_count_for_nothing():
     assert none.log_validity == none.log_likelihood == pytest.approx(-30 * np.log(2))
     # nor do kernels that the data say nothing about
     one = validity.kernel_validity(X, label, weight, latent, np.array([0.0, 0.9]), **options)
-    assert one.log_validity == pytest.approx(
-        few.log_likelihood + 0.9 * few.log_stability[1].sum(), abs=1e-12
-    )
+    wanted = few.log_likelihood + 0.9 * few.log_stability[1].sum()
+    assert one.log_validity == pytest.approx(wanted, abs=1e-12)
 
 
 @pytest.mark.parametrize("hyperprior", [Hyperprior.plug_in(), Hyperprior.jeffreys()])
@@ -183,9 +182,8 @@ def test_the_rbf_of_a_quadratic_form():
     form = np.einsum("ijk,kl,ijl->ij", apart, np.linalg.inv(S), apart)
     np.testing.assert_allclose(Phi, np.exp(-form / 1.4**2), rtol=1e-10)
     widths = np.array([0.5, 2.0, 1.0])
-    np.testing.assert_allclose(
-        MatrixRBF(np.diag(widths**2))(X, X[:5]), RBF(widths)(X, X[:5]), rtol=1e-10
-    )
+    found = MatrixRBF(np.diag(widths**2))(X, X[:5])
+    np.testing.assert_allclose(found, RBF(widths)(X, X[:5]), rtol=1e-10)
     assert as_kernel(MatrixRBF(S), 3.0).width == 3.0
     assert MatrixRBF(S) != MatrixRBF(2.0 * S)
     refused("needed a positive definite one", MatrixRBF, np.ones((2, 2)))

@@ -101,9 +101,8 @@ def test_nemenyis_difference_is_that_of_the_p_values_of_scikit_posthocs(seed):
     significant = p.to_numpy()[np.triu_indices(5, 1)] <= 0.10
     np.testing.assert_array_equal(apart >= statistics.nemenyi_difference(9, 5), significant)
     # Demsar (2006), section 3.2.2: the q of five classifiers at 0.10 is 2.459
-    assert statistics.nemenyi_difference(9, 5) == pytest.approx(
-        2.459 * np.sqrt(5 * 6 / (6 * 9)), abs=1e-3
-    )
+    wanted = 2.459 * np.sqrt(5 * 6 / (6 * 9))
+    assert statistics.nemenyi_difference(9, 5) == pytest.approx(wanted, abs=1e-3)
 
 
 def test_critical_values_are_demsars():
@@ -163,9 +162,8 @@ INCONSISTENT_RANKS = {
 
 @pytest.mark.parametrize("measure", ["error", "AUC", "1-RMSE"])
 def test_ranks_of_chen2009_table_5(measure):
-    ranks = statistics.average_ranks(
-        wide("chen2009-table1", measure), higher_is_better=higher(measure)
-    )
+    table = wide("chen2009-table1", measure)
+    ranks = statistics.average_ranks(table, higher_is_better=higher(measure))
     paper = printed("chen2009-table5", measure)
     assert set(paper.index) == set(ranks.index)
     assert differing(paper, ranks, 0.05, 1) == INCONSISTENT_RANKS[measure]
@@ -249,9 +247,8 @@ def test_statistics_of_lyu2020(own, measure):
     assert statistic == pytest.approx(tests["Friedman statistic"], abs=6e-4)
     assert stats.chi2.sf(statistic, 5) == pytest.approx(tests["Friedman p-value"], abs=6e-4)
     if "critical difference" in tests:
-        assert statistics.critical_difference(8, 6) == pytest.approx(
-            tests["critical difference"], abs=5e-4
-        )
+        wanted = tests["critical difference"]
+        assert statistics.critical_difference(8, 6) == pytest.approx(wanted, abs=5e-4)
 
 
 def test_lyu2020_compares_z_with_the_wrong_number():

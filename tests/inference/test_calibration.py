@@ -305,9 +305,8 @@ class ByNUTS:
         """Return targets of latent values, as the model's data have them."""
         piece = replace(self.likelihood, **nuisance) if nuisance else self.likelihood
         if piece.targets == "numbers":
-            noise = (
-                rng.standard_t(piece.degrees, N) if "degrees" in vars(piece) else rng.normal(size=N)
-            )
+            has_degrees = "degrees" in vars(piece)
+            noise = rng.standard_t(piece.degrees, N) if has_degrees else rng.normal(size=N)
             return latent + piece.noise * noise
         if piece.n_scores > 1:
             return (latent + rng.normal(size=latent.shape)).argmax(axis=1)

@@ -45,12 +45,12 @@ def test_what_a_killed_writer_left_is_written_over(tmp_path):
 
 def test_writers_of_one_file_take_turns(tmp_path):
     contents = [bytes([65 + i]) * 200_000 for i in range(6)]
-    writers = [
-        threading.Thread(
-            target=lambda c=c: [files.write_atomically(tmp_path / "f", c) for _ in range(5)]
-        )
-        for c in contents
-    ]
+
+    def write(content):
+        for _ in range(5):
+            files.write_atomically(tmp_path / "f", content)
+
+    writers = [threading.Thread(target=write, args=[each]) for each in contents]
     for each in writers:
         each.start()
     for each in writers:
@@ -62,9 +62,8 @@ def test_writers_of_one_file_take_turns(tmp_path):
 def test_one_run_has_a_folder(tmp_path):
     folder = tmp_path / "run"
     with files.alone_in(folder):
-        with pytest.raises(
-            files.StoreError, match=r"run is in use by another run \(process \d+ on .*wait"
-        ):
+        words = r"run is in use by another run \(process \d+ on .*wait"
+        with pytest.raises(files.StoreError, match=words):
             files.alone_in(folder).__enter__()
         assert names(folder) == [".pcvm-lock"]
     assert names(folder) == []
@@ -124,9 +123,8 @@ def outcome(read):
 def test_arrays_of_others_are_refused(tmp_path):
     path = tmp_path / "arrays.npz"
     np.savez(path, **ARRAYS)
-    with pytest.raises(
-        files.StoreError, match=r"not a kind of pcvm_pymc \(it has no checksum\); remedy"
-    ):
+    words = r"not a kind of pcvm_pymc \(it has no checksum\); remedy"
+    with pytest.raises(files.StoreError, match=words):
         files.read_arrays(path, "kind", "remedy")
     files.write_arrays(path, "another", ARRAYS)
     with pytest.raises(files.StoreError, match="or not a kind"):

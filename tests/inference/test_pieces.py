@@ -96,11 +96,9 @@ def test_plain_results_of_pymc_are_understood():
 @NOT_CONVERGED
 def test_each_draw_has_its_own_noise_and_link():
     X, label = blobs(20, seed=6)
-    drawn = pcvm.sample(pcvm.rvm_model(X, X[:, 0]), method="nuts", quiet=True, **SHORT)
+    models = pcvm.rvm_model(X, X[:, 0]), pcvm.rvm_model(X, label, likelihood="logit")
+    drawn, logit = (pcvm.sample(each, method="nuts", quiet=True, **SHORT) for each in models)
     assert_array_equal(pcvm.predict(drawn, X)["predictions"]["noise"], drawn["posterior"]["noise"])
-    logit = pcvm.sample(
-        pcvm.rvm_model(X, label, likelihood="logit"), method="nuts", quiet=True, **SHORT
-    )
     predictions = pcvm.predict(logit, X)["predictions"]
     assert_allclose(predictions["probability"], expit(predictions["latent"].values))
 
@@ -163,9 +161,8 @@ def test_groups_and_shapes(result):
     assert dict(tree["posterior"]["weight"].sizes) == {"chain": 1, "draw": 1, "basis": 30}
     assert tree["em_trace"].sizes["iteration"] == tree["optimizer_result"]["nit"].item() + 1
     assert tree["optimizer_result"]["status"].item() == "CONVERGED"
-    assert_allclose(
-        tree["posterior"]["weight"], tree["posterior"]["magnitude"] * tree["constant_data"]["signs"]
-    )
+    signed = tree["posterior"]["magnitude"] * tree["constant_data"]["signs"]
+    assert_allclose(tree["posterior"]["weight"], signed)
 
 
 def test_zarr_keeps_everything(result, tmp_path):
@@ -186,9 +183,8 @@ def test_the_mode_under_an_unknown_scale_is_that_at_unit_scale(n_classes):
     model = build(X, label, width=1.2)
     prior = read(model).hyperprior
     assert prior.rate_shape is not None
-    known = build(
-        X, label, width=1.2, hyperprior=pcvm.Hyperprior(prior.c, prior.c, prior.e, prior.f)
-    )
+    unit = pcvm.Hyperprior(prior.c, prior.c, prior.e, prior.f)
+    known = build(X, label, width=1.2, hyperprior=unit)
     found, wanted = (pcvm.find_map_em(each, progressbar=False) for each in (model, known))
     point = found["posterior"].to_dataset().isel(chain=0, draw=0)
     assert float(point["rate"]) == prior.c

@@ -96,9 +96,8 @@ def test_gibbs_draws_of_a_learned_scale_have_it_too():
     rate = result["posterior"]["rate"]
     np.testing.assert_allclose(found["rate"], stats.gamma.logpdf(rate, 2.0, scale=0.25), atol=1e-9)
     size = result["posterior"]["magnitude"]
-    np.testing.assert_allclose(
-        found["magnitude"], half_t(size, 2.0, rate.values[..., None]), atol=1e-9
-    )
+    wanted = half_t(size, 2.0, rate.values[..., None])
+    np.testing.assert_allclose(found["magnitude"], wanted, atol=1e-9)
 
 
 def test_another_model_is_refused(drawn):
@@ -152,9 +151,8 @@ def test_predictions_are_the_weighted_mean(data, parts):
     found = pcvm.predict(mixed, X_new)["predictions"]["probability"]
     for w, part in zip(WIDTHS, parts, strict=True):
         of_width = found.values[mixed["posterior"]["width"].values == w]
-        wanted = (
-            pcvm.predict(part, X_new)["predictions"]["probability"].values[:, ::2].reshape(-1, 5)
-        )
+        wanted = pcvm.predict(part, X_new)["predictions"]["probability"].values
+        wanted = wanted[:, ::2].reshape(-1, 5)
         np.testing.assert_allclose(np.sort(of_width, axis=0), np.sort(wanted, axis=0), atol=1e-12)
 
 

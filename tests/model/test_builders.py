@@ -139,9 +139,8 @@ def test_covariances_and_functions_are_kernels(data):
     X, y = data
     rbf = pcvm_model(X, y, width=np.sqrt(2.0) * 0.8)
     covariance = pcvm_model(X, y, kernel=pm.gp.cov.ExpQuad(2, ls=0.8))
-    np.testing.assert_allclose(
-        covariance["Phi"].get_value(), rbf["Phi"].get_value(), rtol=1e-10, atol=1e-300
-    )
+    found, wanted = (each["Phi"].get_value() for each in (covariance, rbf))
+    np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-300)
     linear = pcvm_model(X, y, kernel=lambda A, B, width: A @ B.T)
     np.testing.assert_allclose(linear["Phi"].get_value(), X @ X.T)
 
@@ -185,9 +184,8 @@ def test_predictions_need_the_kernel_of_the_model(data):
         result = find_map_em(model, progressbar=False)
         found, wanted = latent_draws(result, X, kernel=kernel)[0], result["posterior"]["latent"]
         np.testing.assert_allclose(found, wanted.values[0, 0], rtol=1e-9)
-        np.testing.assert_allclose(
-            new_data(model, X, kernel=kernel)["new_data"]["Phi"], model["Phi"].get_value()
-        )
+        Phi = new_data(model, X, kernel=kernel)["new_data"]["Phi"]
+        np.testing.assert_allclose(Phi, model["Phi"].get_value())
         for call in (latent_draws, new_data):
             given = result if call is latent_draws else model
             refused("of your own, which is not stored; needed kernel=", call, given, X)
@@ -262,9 +260,8 @@ def test_centres_at_means_of_rows(data):
     assert several["signs"].get_value().shape == (40, 4)
     assert (several["signs"].get_value() > 0).sum(axis=0).tolist() == [10] * 4
     for bad in ("means", True):
-        refused(
-            f"basis={bad!r}; needed centres, a number .* or 'kmeans'", pcvm_model, X, y, basis=bad
-        )
+        words = f"basis={bad!r}; needed centres, a number .* or 'kmeans'"
+        refused(words, pcvm_model, X, y, basis=bad)
 
 
 @pytest.mark.parametrize("basis", [None, 7, "kmeans", "given"])

@@ -47,9 +47,8 @@ def test_own_terms_have_the_density_of_the_model_by_hand():
 def two_functions():
     with pm.Model(coords={"patient": [f"p{i}" for i in range(16)]}) as model:
         f = pcvm_latent(X[:, :1], Y, name="f", dim="patient", width=1.0)
-        g = pcvm_latent(
-            X, Y, name="g", dim="patient", width=pm.LogNormal.dist(0.0, 1.0), basis=4, bias=False
-        )
+        own = {"width": pm.LogNormal.dist(0.0, 1.0), "basis": 4, "bias": False}
+        g = pcvm_latent(X, Y, name="g", dim="patient", **own)
         rate = pm.math.exp(f + g)
         pm.Poisson("count", rate, observed=np.arange(16), dims="patient")
     return model
@@ -67,9 +66,8 @@ def test_two_functions_of_one_block_have_names_and_dims_of_their_own():
     assert list(model.coords["patient"])[:2] == ["p0", "p1"]  # the model's own stay
     both = [new_data(model, Z, name=n, dim="patient") for n, Z in (("f", X[:3, :1]), ("g", X[:3]))]
     with model:
-        pm.set_data(
-            {**both[0]["new_data"], **both[1]["new_data"]}, coords={"patient": ["q0", "q1", "q2"]}
-        )
+        values = both[0]["new_data"] | both[1]["new_data"]
+        pm.set_data(values, coords={"patient": ["q0", "q1", "q2"]})
     assert np.allclose(model["f_Phi"].get_value(), RBF(1.0)(X[:3, :1], X[:, :1]))
     refused(r"no latent function 'latent'; needed one of \['f', 'g'\]", new_data, model, X)
 

@@ -140,9 +140,8 @@ def test_numpyro_samples_a_model_of_three_classes():
     X, _ = blobs(9)
     model = mpcvm_model(X, np.arange(9) % 3, width=1.0, hyperprior=Hyperprior.plug_in())
     quiet = {"quiet": True, "progressbar": False, "chains": 1, "cores": 1}
-    found = sample(
-        model, method="nuts", nuts_sampler="numpyro", draws=20, tune=30, random_seed=1, **quiet
-    )
+    few = {"method": "nuts", "nuts_sampler": "numpyro", "draws": 20, "tune": 30}
+    found = sample(model, **few, random_seed=1, **quiet)
     latent = found["posterior"]["latent"].values[0]
     assert np.isfinite(latent).all()
     assert latent.std(0).min() > 0.0

@@ -103,9 +103,8 @@ def by_hand(declare_observed, *, times=lambda s, w: s * w, y=None):
     Phi = rbf(squared_distances(X, X), 1.2)
     with pm.Model() as model:
         w = pcvm.MarginalWeight("u", 2.0, 0.3, shape=18)
-        declare_observed(
-            pcvm.MarginalBias("a", 1.5, 0.7) + Phi @ times(LABEL, w), y or (LABEL > 0) * 1
-        )
+        latent = pcvm.MarginalBias("a", 1.5, 0.7) + Phi @ times(LABEL, w)
+        declare_observed(latent, y or (LABEL > 0) * 1)
     return model
 
 

@@ -79,9 +79,8 @@ def test_gaussian_is_another_spelling_of_normal():
     models = [rvm_model(X, y, likelihood=name) for name in ("normal", "gaussian", Normal(0.3))]
     assert {likelihood_name(each) for each in models} == {"normal"}
     assert read(models[2]).likelihood.noise == 0.3
-    refused(
-        "noise was given with likelihood=Normal", rvm_model, X, y, likelihood=Normal(0.3), noise=0.4
-    )
+    given = {"likelihood": Normal(0.3), "noise": 0.4}
+    refused("noise was given with likelihood=Normal", rvm_model, X, y, **given)
 
 
 BAD_ARGUMENTS = [
