@@ -32,6 +32,7 @@ from pcvm_pymc.model.steps import PointMap, point_of
 
 WIDTH = 1.3
 FAST = {"mode": "FAST_COMPILE"}
+QUIET = {"progressbar": False, "compile_kwargs": FAST}
 NUISANCE = {
     "normal": {"noise": 0.4},
     "label noise": {"flip": 0.1},
@@ -286,17 +287,14 @@ def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp
     found = pcvm.predict(result, X_new)["predictions"]
     with model:
         pm.set_data(**pcvm.new_data(model, X_new))
-        given = {"predictions": True, "var_names": ["latent"], "random_seed": 1}
-        wanted = pm.sample_posterior_predictive(
-            result, **given, progressbar=False, compile_kwargs=FAST
-        )
+        given = {"predictions": True, "var_names": ["latent"], "random_seed": 1, **QUIET}
+        wanted = pm.sample_posterior_predictive(result, **given)
     latent = wanted["predictions"]["latent"].values
     np.testing.assert_allclose(found["latent"].values, latent, atol=1e-10)
     if "probability" in found:
         piece = problem_of(key, likelihood, prior).likelihood
-        np.testing.assert_allclose(
-            found["probability"].values, piece.probability(latent), atol=1e-7
-        )
+        wanted = piece.probability(latent)
+        np.testing.assert_allclose(found["probability"].values, wanted, atol=1e-7)
     row = pcvm.FAMILY[key]
     is_first = (likelihood, prior) == (row.likelihoods[0], row.priors[0])
     for store in STORES if is_first else STORES[:1]:
@@ -314,9 +312,7 @@ def test_arviz_takes_draws_and_their_log_likelihood(key, likelihood, prior):
         drawn = pm.sample_prior_predictive(40, random_seed=6, compile_kwargs=FAST)
         posterior = drawn["prior"].to_dataset()
         result = xr.DataTree.from_dict({"posterior": posterior})
-        found = pm.compute_log_likelihood(
-            result, extend_inferencedata=False, progressbar=False, compile_kwargs=FAST
-        )
+        found = pm.compute_log_likelihood(result, extend_inferencedata=False, **QUIET)
     problem = problem_of(key, likelihood, prior)
     wanted = [
         problem.likelihood.log_density(latent, problem.label)
@@ -334,25 +330,13 @@ def test_arviz_takes_draws_and_their_log_likelihood(key, likelihood, prior):
 
 
 ESTIMATORS = {
-    "pcvm": lambda likelihood, prior: pcvm.PCVMClassifier(
-        width=WIDTH, likelihood=piece_of(likelihood), hyperprior=prior
-    ),
-    "sparse_probit": lambda likelihood, prior: pcvm.SparseProbitClassifier(
-        features="kernel", width=WIDTH, prior=prior
-    ),
-    "rvm_classification": lambda likelihood, prior: pcvm.RVMClassifier(
-        width=WIDTH, link=likelihood
-    ),
-    "rvm_regression": lambda likelihood, prior: pcvm.RVMRegressor(
-        width=WIDTH, likelihood=piece_of(likelihood), std="weights"
-    ),
-    "mpcvm_top_down": lambda likelihood, prior: pcvm.MPCVMClassifier(
-        algorithm="top-down", width=WIDTH, hyperprior=prior, tol=1e-5
-    ),
-    "mpcvm_bottom_up": lambda likelihood, prior: pcvm.MPCVMClassifier(
-        algorithm="bottom-up", width=WIDTH
-    ),
-    "mrvm_bottom_up": lambda likelihood, prior: pcvm.MRVMClassifier(width=WIDTH, search="paper"),
+    "pcvm": lambda piece, prior: pcvm.PCVMClassifier(likelihood=piece, hyperprior=prior),
+    "sparse_probit": lambda _, prior: pcvm.SparseProbitClassifier(features="kernel", prior=prior),
+    "rvm_classification": lambda piece, _: pcvm.RVMClassifier(link=piece.name),
+    "rvm_regression": lambda piece, _: pcvm.RVMRegressor(likelihood=piece, std="weights"),
+    "mpcvm_top_down": lambda _, prior: pcvm.MPCVMClassifier(hyperprior=prior, tol=1e-5),
+    "mpcvm_bottom_up": lambda *_: pcvm.MPCVMClassifier(algorithm="bottom-up"),
+    "mrvm_bottom_up": lambda *_: pcvm.MRVMClassifier(search="paper"),
 }
 # mRVM2 drops a basis for all classes or for none, and has Jeffreys' prior: no model says so
 WITHOUT_A_MODEL = {"mrvm_top_down"}
@@ -361,9 +345,8 @@ WITHOUT_A_MODEL = {"mrvm_top_down"}
 def draws_of(key, likelihood, prior, **options):
     """Return a short run, checked: its latent function and log likelihood are those of its weights."""
     model = model_of(key, likelihood, prior)
-    tree = pcvm.sample(
-        model, draws=6, tune=6, chains=1, cores=1, random_seed=1, quiet=True, **options
-    )
+    short = {"draws": 6, "tune": 6, "chains": 1, "cores": 1}
+    tree = pcvm.sample(model, **short, random_seed=1, quiet=True, **options)
     posterior, rows = tree["posterior"].to_dataset().isel(chain=0), range(6)
     weight = posterior["weight"].transpose("draw", "basis", ...).values
     bias = posterior["bias"].transpose("draw", ...).values
@@ -407,7 +390,10 @@ def test_an_estimator_is_the_model_route(key, likelihood, prior):
         pytest.skip("what its estimator does is no model's mode")
     bias = {"bias": "none"} if pcvm.FAMILY[key].solvers[0] == "bottom-up" else {}
     result = fitted(key, likelihood, prior, **bias)
-    estimator = ESTIMATORS[key](likelihood, PRIORS[prior]).fit(X, targets_of(likelihood))
+    estimator = ESTIMATORS[key](piece_of(likelihood), PRIORS[prior]).set_params(width=WIDTH)
+    if key == "mpcvm_top_down":
+        estimator.set_params(algorithm="top-down")
+    estimator.fit(X, targets_of(likelihood))
     X_new = X[:6] - 0.2
     found = pcvm.predict(result, X_new)["predictions"]
     if LIKELIHOODS[likelihood].targets == "numbers":

@@ -89,9 +89,8 @@ def test_the_onnx_graph_has_the_classifiers_probabilities_and_labels(name, fitte
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
     model = fitted(name)
-    session = runtime.InferenceSession(
-        pcvm.to_onnx(model).SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    content, cpu = pcvm.to_onnx(model).SerializeToString(), ["CPUExecutionProvider"]
+    session = runtime.InferenceSession(content, providers=cpu)
     label, probability = session.run(["label", "probabilities"], {"X": NEW})
     np.testing.assert_allclose(probability, model.predict_proba(NEW), atol=1e-8)
     assert label.tolist() == model.predict(NEW).tolist()

@@ -26,9 +26,8 @@ def moves_of(X, bounds=(0.05, 500.0)):
 def test_equal_widths_are_one_width():
     one, three = RBF(1.7)(X, X[:9]), RBF(np.full(3, 1.7))(X, X[:9])
     np.testing.assert_allclose(three, one, rtol=1e-12)
-    np.testing.assert_allclose(
-        design_matrix("rbf", X, X[:9], WIDTHS), moves_of(X).basis(WIDTHS)[:, :9], rtol=1e-12
-    )
+    found, wanted = design_matrix("rbf", X, X[:9], WIDTHS), moves_of(X).basis(WIDTHS)
+    np.testing.assert_allclose(found, wanted[:, :9], rtol=1e-12)
     refused("width has 2 values; needed one or 3, the features", RBF(np.ones(2)), X, X)
 
 
@@ -46,9 +45,8 @@ def test_em_widens_features_that_do_not_matter_and_never_lowers_the_log_posterio
     X = np.random.default_rng(3).normal(size=(120, 3))
     label = np.where(np.abs(X[:, 0]) < 0.7, 1.0, -1.0)  # the first feature alone tells the classes
     moves, width = moves_of(X), np.full(3, 2.0)
-    problem = Problem(
-        moves.basis(width), label, label.copy(), pcvm.Hyperprior.plug_in(), width=width, moves=moves
-    )
+    Phi, prior = moves.basis(width), pcvm.Hyperprior.plug_in()
+    problem = Problem(Phi, label, label.copy(), prior, width=width, moves=moves)
     result = fit_em(problem, None, EMOptions(max_iter=3000, tol=1e-4))
     assert_monotone(result.trace.log_posterior)
     assert result.trace.width.shape == (result.n_iter + 1, 3)

@@ -18,9 +18,8 @@ import numpy as np
 from types import SimpleNamespace
 from pcvm_pymc.figures import plot_cells
 widths, scales = np.array([1.0, 2.0, 4.0]), np.array([1.0, 1.0, 3.0])
-chosen = SimpleNamespace(
-    widths=widths, scales=scales, log_loss=widths / 9, weights=scales / 5, width=1.0, scale=1.0
-)
+given = {"log_loss": widths / 9, "weights": scales / 5, "width": 1.0, "scale": 1.0}
+chosen = SimpleNamespace(widths=widths, scales=scales, **given)
 """
 
 

@@ -94,9 +94,8 @@ def test_several_classes_are_compared():
     draws = draws.assign_coords(chain=[0, 1], draw=range(4))
     posterior["posterior"] = draws.assign(latent=draws["latent"] + shift)
     posterior["sample_stats"] = xr.Dataset()
-    found = pcvm.compare(
-        result, posterior, X, words, rivals={"even": Rival(np.full((24, 3), 1 / 3))}
-    )
+    even = Rival(np.full((24, 3), 1 / 3))
+    found = pcvm.compare(result, posterior, X, words, rivals={"even": even})
     probability = pcvm.predict(result, X)["predictions"]["probability"].values[0, 0]
     row = found.table.loc["MAP plug-in"]
     assert row["log loss"] == pytest.approx(log_loss(label, probability))
@@ -166,9 +165,8 @@ def test_calibration_error_by_hand():
     probability = np.array([0.05, 0.05, 0.95, 0.95, 0.95, 0.95])
     label = np.array([0, 1, 1, 1, 1, 0])
     # two bins: a third of the rows is off by .45, two thirds are off by .20
-    assert expected_calibration_error(label, probability) == pytest.approx(
-        2 / 6 * 0.45 + 4 / 6 * 0.20
-    )
+    wanted = 2 / 6 * 0.45 + 4 / 6 * 0.20
+    assert expected_calibration_error(label, probability) == pytest.approx(wanted)
 
 
 def test_active_count_by_hand():

@@ -50,9 +50,8 @@ def test_folds_are_sampled_as_the_posterior_was(monkeypatch):
     X, label = blobs(20, seed=82)
     y = np.where(X[:, 1] > 1, 2, label > 0).astype(int)
     model = mpcvm_model(X, y, width=1.2, basis=5)
-    monkeypatch.setattr(
-        "pcvm_pymc.inference.sampling.choose_method", lambda model: ("nuts", "of a test")
-    )
+    place = "pcvm_pymc.inference.sampling.choose_method"
+    monkeypatch.setattr(place, lambda model: ("nuts", "of a test"))
     short = {"draws": 5, "tune": 5, "max_sweeps": 50, **QUIET}
     posterior, ran = sample(model, method="gibbs", **short), []
 
@@ -112,9 +111,8 @@ def drawn_around(point, model, n_draws=6, seed=0):
     draws = point["posterior"].to_dataset().isel(chain=[0, 0], draw=[0] * n_draws)
     draws = draws.assign_coords(chain=[0, 1], draw=range(n_draws))
     noise = {k: 0.1 * rng.normal(size=draws[k].shape) for k in ("weight", "bias")}
-    tree["posterior"] = draws.assign(
-        weight=draws["weight"] * np.exp(noise["weight"]), bias=draws["bias"] + noise["bias"]
-    )
+    weight, bias = draws["weight"] * np.exp(noise["weight"]), draws["bias"] + noise["bias"]
+    tree["posterior"] = draws.assign(weight=weight, bias=bias)
     with model:
         pm.compute_log_likelihood(tree, progressbar=False)
     return tree
@@ -122,9 +120,8 @@ def drawn_around(point, model, n_draws=6, seed=0):
 
 @pytest.fixture
 def no_sampler(monkeypatch):
-    monkeypatch.setattr(
-        "pcvm_pymc.assessment.cross_validation.sample", lambda model, **_: around_the_map(model)
-    )
+    place = "pcvm_pymc.assessment.cross_validation.sample"
+    monkeypatch.setattr(place, lambda model, **_: around_the_map(model))
 
 
 def around_the_map(model):

@@ -144,9 +144,8 @@ def test_rows_that_move_far_have_the_scores_of_their_refits(prior):
 
     def make(X, y):
         if prior == "laplace":
-            return pcvm.sparse_probit_model(
-                X, y, features="kernel", width=1.0, prior=pcvm.Laplace(0.3)
-            )
+            options = {"features": "kernel", "prior": pcvm.Laplace(0.3)}
+            return pcvm.sparse_probit_model(X, y, width=1.0, **options)
         plug_in = pcvm.Hyperprior(5.0, 5.0, 1.0, 1.0)
         return pcvm.pcvm_model(X, y, width=0.5, likelihood="logit", hyperprior=plug_in)
 

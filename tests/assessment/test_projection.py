@@ -82,9 +82,8 @@ def test_map_tree_and_classifier_give_the_same_path(dense, projection):
 
 def test_a_free_width_is_fixed_at_its_median_and_results_have_their_inputs():
     X, label = blobs(40, seed=72)
-    tree = pcvm.find_map_em(
-        pcvm.pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5)), progressbar=False
-    )
+    model = pcvm.pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5))
+    tree = pcvm.find_map_em(model, progressbar=False)
     width = tree["posterior"]["width"].item()
     assert pcvm.project(tree, size=3).classifier.width_ == pytest.approx(width)
     few = pcvm.pcvm_model(X, label, width=1.2, basis=X[:10], signs=label[:10])
@@ -172,9 +171,8 @@ def test_it_is_stored_and_drawn(projection, tmp_path):
     assert np.isnan(unscored.elpd).all()
     assert np.isnan(unscored.reference_elpd)
     assert len(unscored.plot().axes) == 1
-    assert pcvm.load(pcvm.save(unscored.to_datatree(), tmp_path / "projection.zarr"))["projection"][
-        "bias"
-    ].shape
+    again = pcvm.load(pcvm.save(unscored.to_datatree(), tmp_path / "projection.zarr"))
+    assert again["projection"]["bias"].shape
 
 
 def test_the_estimator_projects_its_own_dense_mode():
@@ -187,9 +185,8 @@ def test_the_estimator_projects_its_own_dense_mode():
     assert model.log_posterior_ <= dense.log_posterior_
     auto = pcvm.PCVMClassifier(width=1.2, estimation="projection", random_state=0).fit(X, label)
     assert len(auto.weight_) <= auto.projection_.size <= 50
-    everything = pcvm.PCVMClassifier(width=1.2, estimation="projection", n_vectors=500).fit(
-        X, label
-    )
+    own = {"width": 1.2, "estimation": "projection"}
+    everything = pcvm.PCVMClassifier(**own, n_vectors=500).fit(X, label)
     assert everything.score(X, label) == pytest.approx(dense.score(X, label), abs=0.02)
 
 

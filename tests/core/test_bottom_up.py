@@ -182,9 +182,8 @@ def test_the_log_posterior_of_several_classes_by_hand(signs, has_bias):
         density = stats.norm.logpdf(value, scale=kept.alpha**-0.5)
         if signs:
             of_weights = kept.index < 60
-            density[of_weights] = stats.halfnorm.logpdf(
-                np.abs(value[of_weights]), scale=kept.alpha[of_weights] ** -0.5
-            )
+            scale = kept.alpha[of_weights] ** -0.5
+            density[of_weights] = stats.halfnorm.logpdf(np.abs(value[of_weights]), scale=scale)
         wanted += density.sum()
     assert result.log_posterior == pytest.approx(wanted, abs=1e-7)
 

@@ -56,9 +56,8 @@ def test_mode_is_the_optimum_and_the_covariance_its_inverse_hessian(likelihood):
     end = posterior(Phi, alpha, label, likelihood)
     found = minimize(loss, np.zeros(5), jac=slope, method="BFGS", options={"gtol": 1e-10})
     np.testing.assert_allclose(end.mean, found.x, atol=1e-7)
-    hessian = np.array(
-        [approx_fprime(end.mean, lambda w, i=i: slope(w)[i], 1e-7) for i in range(5)]
-    )
+    rows = [approx_fprime(end.mean, lambda w, i=i: slope(w)[i], 1e-7) for i in range(5)]
+    hessian = np.array(rows)
     np.testing.assert_allclose(end.covariance @ hessian, np.eye(5), atol=1e-5)
     np.testing.assert_allclose(end.variance, np.diag(end.covariance), rtol=1e-13)
     laplace = -loss(end.mean) + 0.5 * (np.log(alpha).sum() - np.linalg.slogdet(hessian)[1])

@@ -49,9 +49,8 @@ def test_the_log_posterior_never_falls(hyperprior, update, n_classes, seed, widt
     if signs:
         assert (result.weight * given_.sign >= 0).all()
     latent = given_.Phi @ result.weight + result.bias
-    assert result.log_posterior == pytest.approx(
-        log_posterior(given_, result.weight, result.bias, latent), abs=1e-8
-    )
+    wanted = log_posterior(given_, result.weight, result.bias, latent)
+    assert result.log_posterior == pytest.approx(wanted, abs=1e-8)
 
 
 @pytest.mark.parametrize("hyperprior", PRIORS.values(), ids=PRIORS)

@@ -185,9 +185,8 @@ def test_probabilities_labels_and_vectors_agree(model):
     assert model.score(X, words) > 0.6
     if not isinstance(model, pcvm.SparseProbitClassifier):
         np.testing.assert_array_equal(model.relevance_vectors_, X[model.support_])
-    if isinstance(
-        model, pcvm.PCVMClassifier | pcvm.MPCVMClassifier
-    ):  # each weight has the sign of its label
+    # each weight has the sign of its label
+    if isinstance(model, PCVM | MPCVM):
         own = label[model.support_]
         several = len(model.classes_) > 2
         signs = np.where(own == np.arange(3)[:, None], 1, -1) if several else 2 * own - 1

@@ -80,9 +80,8 @@ def test_the_width_is_that_of_the_best_sum_over_classes(kind, method, data):
             Phi = design_matrix("rbf", X, X[rows], width)
             problem = EvidenceProblem(Phi, one, "probit")
             result = fit_rvm(problem, options=pcvm.EvidenceOptions(tol=1e-3))
-            valid = rvm_validity(
-                X, problem, result, kernel=RBF(width), centres=X[rows]
-            ).log_validity
+            kernel, centres = RBF(width), X[rows]
+            valid = rvm_validity(X, problem, result, kernel=kernel, centres=centres).log_validity
             wanted += result.log_evidence if method == "evidence" else valid
         else:
             Phi = design_matrix("rbf", X, X[rows], width)

@@ -46,9 +46,8 @@ def test_the_estimator_and_the_model_agree(data):
     assert model["centres"].get_value().shape == (15, 2)
     result = pcvm.find_map_em(model, progressbar=False)
     classifier = pcvm.PCVMClassifier(width=1.2, basis=15).fit(X, words)
-    assert classifier.log_posterior_ == pytest.approx(
-        result["optimizer_result"]["log_posterior"].item(), abs=1e-8
-    )
+    wanted = result["optimizer_result"]["log_posterior"].item()
+    assert classifier.log_posterior_ == pytest.approx(wanted, abs=1e-8)
 
 
 @pytest.mark.parametrize("method", ["cv", "evidence", "validity", "em"])
@@ -71,9 +70,8 @@ def test_a_projection_takes_the_bases_there_are(data):
     sparse = pcvm.PCVMClassifier(width=1.2, basis=25, estimation="projection", n_vectors=5)
     sparse.fit(X, words)
     np.testing.assert_allclose(sparse.weight_, found.classifier.weight_, atol=1e-10)
-    assert set(sparse.support_) <= set(
-        choose_rows(X, np.where(words == "yes", 1.0, -1.0), 25, random_state=0)
-    )
+    rows = choose_rows(X, np.where(words == "yes", 1.0, -1.0), 25, random_state=0)
+    assert set(sparse.support_) <= set(rows)
     again = found.classifier
     np.testing.assert_array_equal(again.predict(X), again.fit(X, words).predict(X))
     honest = pcvm.project(dense, X, words, random_state=0)
@@ -112,9 +110,8 @@ def test_sparse_probit(data):
     given = {"features": "kernel", "width": 1.2, "basis": 20}
     model = pcvm.sparse_probit_model(X, words, **given, prior="jeffreys")
     result = pcvm.find_map_em(model, progressbar=False)
-    assert machine.log_posterior_ == pytest.approx(
-        result["optimizer_result"]["log_posterior"].item()
-    )
+    wanted = result["optimizer_result"]["log_posterior"].item()
+    assert machine.log_posterior_ == pytest.approx(wanted)
     assert machine.score(X, words) > 0.7
     words_of = "basis was given with features='linear'"
     refused(words_of, pcvm.sparse_probit_model, X, words, basis=20)

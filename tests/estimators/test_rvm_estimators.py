@@ -105,9 +105,8 @@ def test_refitting_without_star_forgets_it():
     model = RVMRegressor(width=2.0, star=True).fit(x, y)
     model.set_params(star=False).fit(x, y)
     plain = RVMRegressor(width=2.0).fit(x, y)
-    np.testing.assert_array_equal(
-        model.predict([[20.0]], return_std=True), plain.predict([[20.0]], return_std=True)
-    )
+    found, wanted = (each.predict([[20.0]], return_std=True) for each in (model, plain))
+    np.testing.assert_array_equal(found, wanted)
 
 
 def test_linear_spline_has_no_width():

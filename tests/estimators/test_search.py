@@ -79,9 +79,8 @@ def test_only_what_is_asked_for_moves(moves):
     still = 1 if moves[0] else 0
     assert {each.steps[still] for each in found.points} == {0}
     assert found.best.steps == ((3, 0) if moves[0] else (0, 3))
-    assert (found.width, found.scale) == pytest.approx(
-        (2.0 * 1.65**3, 1.0) if moves[0] else (2.0, 10.0**1.5)
-    )
+    wanted = (2.0 * 1.65**3, 1.0) if moves[0] else (2.0, 10.0**1.5)
+    assert (found.width, found.scale) == pytest.approx(wanted)
 
 
 def test_nothing_moves_beyond_the_farthest():

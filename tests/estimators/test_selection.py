@@ -53,9 +53,8 @@ def test_validity_is_that_of_the_map_at_each_width(hyperprior):
 @pytest.mark.parametrize("method", ["cv", "evidence", "validity", "em"])
 def test_the_unit_of_the_inputs_carries_over_to_the_width(method):
     X, label = blobs(40, seed=78)
-    metres, feet = (
-        select_width(Z, label, method=method, random_state=0).width for Z in (X, X / 0.3048)
-    )
+    units, how = (X, X / 0.3048), {"method": method, "random_state": 0}
+    metres, feet = (select_width(Z, label, **how).width for Z in units)
     assert feet == pytest.approx(metres / 0.3048, rel=1e-3)
 
 
@@ -85,9 +84,8 @@ def test_a_callable_kernel_is_chosen_for_too():
         found = select_width(X, label, kernel=kernel, widths=[0.5, 2.0, 8.0], random_state=0)
         assert np.isfinite(found.log_loss).all()
         assert found.width in (0.5, 2.0, 8.0)
-    nothing = select_width(
-        X, label, kernel=lambda A, B, w: 0.0 * linear(A, B, w), widths=[0.5, 1.0], random_state=0
-    )
+    zero, widths = (lambda A, B, w: 0.0 * linear(A, B, w)), [0.5, 1.0]
+    nothing = select_width(X, label, kernel=zero, widths=widths, random_state=0)
     np.testing.assert_allclose(nothing.log_loss.mean(), np.log(2), atol=0.02)
 
 

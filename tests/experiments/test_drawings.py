@@ -38,9 +38,8 @@ def test_formulas_are_drawn(name, tmp_path, capsys):
 
 def test_what_the_formulas_say():
     said = DRAWINGS["tail"](SKETCHES["kropotov2006-fig4"], None).text[0]
-    by_formula, by_rule = re.search(
-        r"is ([\d.]+) by eq. 13, corrected, and ([\d.]+) by", said
-    ).groups()
+    found = re.search(r"is ([\d.]+) by eq. 13, corrected, and ([\d.]+) by", said)
+    by_formula, by_rule = found.groups()
     assert float(by_formula) == pytest.approx(float(by_rule), abs=2e-4)
     table = DRAWINGS["weights and shifts"](SKETCHES["kropotov2006-fig2"], None).table
     weight, shift = table["weight changed by -20 %"], table["centre shifted by 0.2"]

@@ -150,9 +150,8 @@ def test_scaled_numbers_and_indicators_are_scikit_learns(impute):
     holes.loc[[3, 8], "weight"], holes.loc[5, "colour"] = np.nan, np.nan
     names, text = ["höhe", "weight", "same"], ["colour", "three"]
     numbers = make_pipeline(SimpleImputer(strategy=impute), StandardScaler())
-    words = make_pipeline(
-        SimpleImputer(strategy="most_frequent"), OneHotEncoder(sparse_output=False)
-    )
+    filled = SimpleImputer(strategy="most_frequent")
+    words = make_pipeline(filled, OneHotEncoder(sparse_output=False))
     wanted = ColumnTransformer([("n", numbers, names), ("t", words, text)]).fit(holes[:40])
     found = TableScaler(names, text, impute).fit(holes[:40])
     np.testing.assert_allclose(found.transform(holes), wanted.transform(holes), atol=1e-12)

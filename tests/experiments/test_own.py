@@ -44,9 +44,8 @@ def test_the_models_mode_predicts_and_asks_for_two_classes():
 @pytest.mark.slow
 def test_the_posterior_is_more_modest_than_its_mode():
     X, label = blobs(40, seed=2)
-    found = {
-        by: ModelPCVM(width=1.5, by=by, draws=100).fit(X, label) for by in ("posterior", "mode")
-    }
+    ways = ("posterior", "mode")
+    found = {by: ModelPCVM(width=1.5, by=by, draws=100).fit(X, label) for by in ways}
     gap = {by: np.abs(model.predict_proba(3 * X)[:, 1] - 0.5).mean() for by, model in found.items()}
     assert found["posterior"].score(X, label) > 0.8
     assert gap["posterior"] != gap["mode"]
@@ -118,9 +117,8 @@ def test_what_few_vectors_lose_is_told_beside_the_control(tmp_path):
     table, picture = few_vectors(report)
     assert table.table.loc["default", "Log loss"] == 0.0
     mean = report.pivot("log loss").loc["wisconsin_diagnostic"]
-    assert table.table.loc["default_2", "Log loss"] == pytest.approx(
-        mean["default_2"] - mean["default"], abs=1e-4
-    )
+    wanted = mean["default_2"] - mean["default"]
+    assert table.table.loc["default_2", "Log loss"] == pytest.approx(wanted, abs=1e-4)
     assert table.table.loc["default_2", "vectors"] == 2
     assert len(picture.figure.axes) == 2
     assert "1 asked for, 3 by default" in report.to_markdown()

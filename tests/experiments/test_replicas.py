@@ -164,9 +164,8 @@ def test_as_printed_at_rest_no_change_is_left():
     found = fit_printed(given_)
     assert found.status is Status.CONVERGED
     np.testing.assert_array_equal(fit_printed(given_).weight, found.weight)
-    assert (
-        fit_printed(given_, random_state=3).n_iter != found.n_iter
-    )  # members are chosen at random
+    # members are chosen at random
+    assert fit_printed(given_, random_state=3).n_iter != found.n_iter
     refused("needs weights with signs", fit_printed, replace(given_, sign=None))
 
 

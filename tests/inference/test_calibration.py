@@ -140,9 +140,8 @@ class ByGibbs:
     def replicate(self, replications, seed, thin, factors=(1.0,), signs_of=None):
         """Return ranks of the truth, for each factor by which draws are stretched."""
         rng = np.random.default_rng(seed)
-        problem = GibbsProblem.of(
-            Problem(self.Phi, self.label, self.signs, self.prior, self.likelihood, moves=self.moves)
-        )
+        pieces = self.label, self.signs, self.prior, self.likelihood
+        problem = GibbsProblem.of(Problem(self.Phi, *pieces, moves=self.moves))
         found = {factor: [] for factor in factors}
         for _ in range(replications):
             truth = self.draw_prior(rng)

@@ -112,9 +112,8 @@ def test_moments_are_those_of_the_estimator(star):
     new = np.linspace(-15, 15, 11)[:, None]
     tree = pcvm.fit_evidence(pcvm.rvm_model(x, target, width=2.0))
     predictions = pcvm.predict(tree, new, star=star)["predictions"]
-    estimator = pcvm.RVMRegressor(width=2.0, star=star, std="auto" if star else "weights").fit(
-        x, target
-    )
+    std = "auto" if star else "weights"
+    estimator = pcvm.RVMRegressor(width=2.0, star=star, std=std).fit(x, target)
     mean, deviation = estimator.predict(new, return_std=True)
     np.testing.assert_allclose(predictions["latent"].values[0, 0], mean, atol=1e-8)
     total = np.hypot(predictions["latent_sd"], predictions["noise"]).values[0, 0]

@@ -28,6 +28,7 @@ HALF = pcvm.Hyperprior(0.5, 0.1, 0.2, 0.0)
 JEFFREYS = pcvm.Hyperprior.jeffreys()
 
 
+QUADRATIC = {"prior": "jeffreys", "features": "quadratic"}
 MODELS = {  # further ones than the contract's
     "pcvm jeffreys": lambda: pcvm.pcvm_model(X, LABEL, width=1.2, hyperprior=JEFFREYS),
     "pcvm improper bias": lambda: pcvm.pcvm_model(X, LABEL, width=1.2, hyperprior=HALF),
@@ -37,9 +38,7 @@ MODELS = {  # further ones than the contract's
     "pcvm few bases": lambda: pcvm.pcvm_model(X, LABEL, basis=6, hyperprior="default"),
     "sparse laplace": lambda: pcvm.sparse_probit_model(X, LABEL),
     "sparse flat bias": lambda: pcvm.sparse_probit_model(X, LABEL, prior=PROPER, bias="free"),
-    "sparse jeffreys": lambda: pcvm.sparse_probit_model(
-        X, LABEL, prior="jeffreys", features="quadratic"
-    ),
+    "sparse jeffreys": lambda: pcvm.sparse_probit_model(X, LABEL, **QUADRATIC),
     "sparse free width": lambda: pcvm.sparse_probit_model(
         X, LABEL, features="kernel", prior="student", width=pm.Gamma.dist(2.0, 1.0)
     ),
@@ -82,9 +81,8 @@ def test_numbers_of_a_prior_come_back_exactly(prior):
 
 def test_pieces_of_other_priors_come_back_exactly():
     for gamma in (3.0, 0.1, 7.25):
-        assert read(
-            pcvm.sparse_probit_model(X, LABEL, prior=pcvm.Laplace(gamma))
-        ).hyperprior == pcvm.Laplace(gamma)
+        prior = pcvm.Laplace(gamma)
+        assert read(pcvm.sparse_probit_model(X, LABEL, prior=prior)).hyperprior == prior
     horseshoe = pcvm.HalfHorseshoe(0.03, 1.7, 0.6, 0.4)
     parts = find_parts(pcvm.pcvm_model(X, LABEL, hyperprior=horseshoe))
     assert parts.hyperprior == horseshoe
@@ -177,9 +175,8 @@ def test_explicit_precisions_are_for_the_evidence_and_nuts():
         parts = find_parts(pcvm.mrvm_model(X, CLASS, shared=shared, precision="joint"))
         assert [rv.name for rv in parts.precisions] == ["precision", "bias_precision"]
         assert parts.hyperprior.name == kind
-    learned = pcvm.rvm_model(
-        X, TARGET, hyperprior=replace(PROPER, rate_shape=0.7), precision="joint"
-    )
+    prior = replace(PROPER, rate_shape=0.7)
+    learned = pcvm.rvm_model(X, TARGET, hyperprior=prior, precision="joint")
     assert read(learned, "evidence").hyperprior == replace(PROPER, rate_shape=0.7)
     assert find_parts(learned).rate.name == "rate"
     refused(r"explicit precisions \['precision', 'bias_precision'\]", read, model)
@@ -277,9 +274,8 @@ def test_sizes_of_pymcs_own_half_student_t_are_read():
     problem = read(model, "em")
     assert problem.hyperprior == pcvm.Hyperprior(2.0, 0.18, 1.5, 0.7)
     weight = np.random.default_rng(0).normal(size=30)
-    value = model.compile_logp(jacobian=False, mode="FAST_COMPILE")(
-        {"size_log__": np.log(np.abs(weight)), "off": 0.3}
-    )
+    point = {"size_log__": np.log(np.abs(weight)), "off": 0.3}
+    value = model.compile_logp(jacobian=False, mode="FAST_COMPILE")(point)
     wanted = log_density(problem, label * np.abs(weight), 0.3)
     # PyMC's constants have nine digits
     assert value == pytest.approx(wanted, rel=1e-8)

@@ -27,9 +27,8 @@ def test_new_rows_of_other_features_are_set_by_their_inputs(features):
     refused("no kernel, hence no centres", predict, result, X[:7])
     with model:
         pm.set_data({"X": X[:7]})
-        out = pm.sample_posterior_predictive(
-            result, var_names=["latent"], progressbar=False, predictions=True
-        )
+        given = {"var_names": ["latent"], "predictions": True}
+        out = pm.sample_posterior_predictive(result, **given, progressbar=False)
     latent = out["predictions"]["latent"].values[0, 0]
     np.testing.assert_allclose(latent, result["posterior"]["latent"].values[0, 0, :7], atol=1e-9)
 
