@@ -391,8 +391,6 @@ def test_an_estimator_is_the_model_route(key, likelihood, prior):
     bias = {"bias": "none"} if pcvm.FAMILY[key].solvers[0] == "bottom-up" else {}
     result = fitted(key, likelihood, prior, **bias)
     estimator = ESTIMATORS[key](piece_of(likelihood), PRIORS[prior]).set_params(width=WIDTH)
-    if key == "mpcvm_top_down":
-        estimator.set_params(algorithm="top-down")
     estimator.fit(X, targets_of(likelihood))
     X_new = X[:6] - 0.2
     found = pcvm.predict(result, X_new)["predictions"]

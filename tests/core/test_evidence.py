@@ -295,10 +295,7 @@ OTHER_PROBLEMS = [
     ({"likelihood": MultinomialProbit(3)}, "are those of mRVM1 or mRVM2"),
     ({"bias": "free"}, "bias='free' has no precision for 'evidence'"),
     ({"moves": object()}, "found a width that may move"),
-    (
-        {"hyperprior": Laplace(1.0)},
-        "a laplace prior and free weights are those of sparse probit",
-    ),
+    ({"hyperprior": Laplace(1.0)}, "a laplace prior and free weights are those of sparse probit"),
 ]
 
 

@@ -106,18 +106,16 @@ def test_given_centres_keep_their_signs(rows):
     np.testing.assert_array_equal(np.sign(weight), np.broadcast_to(sign, weight.shape))
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"likelihood": "logit"},
-        {"hyperprior": pcvm.Hyperprior(3.0, 3.0, 1.0, 1.0)},
-        pytest.param(
-            {"kernel": lambda A, B, width: A @ B.T, "width": "auto"}, marks=pytest.mark.slow
-        ),
-        {"draws": 40},
-    ],
-    ids=lambda arguments: next(iter(arguments)),
-)
+OWN_KERNEL = {"kernel": lambda A, B, width: A @ B.T, "width": "auto"}
+PIECES = [
+    {"likelihood": "logit"},
+    {"hyperprior": pcvm.Hyperprior(3.0, 3.0, 1.0, 1.0)},
+    pytest.param(OWN_KERNEL, marks=pytest.mark.slow),
+    {"draws": 40},
+]
+
+
+@pytest.mark.parametrize("arguments", PIECES, ids=lambda each: next(iter(each)))
 def test_other_pieces(rows, arguments):
     model = pcvm.PCVMClassifier(**{"width": 2.0} | FEW | arguments).fit(*rows)
     posterior = model.idata_["posterior"]

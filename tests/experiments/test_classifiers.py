@@ -73,15 +73,12 @@ def with_few_candidates(row):
     return replace(row, candidates=lambda X: {name: few(each) for name, each in grid(X).items()})
 
 
+SLOW = {"PCVM_posterior": [pytest.mark.slow]}  # Gibbs is compiled first
+NAMES = [pytest.param(name, marks=SLOW.get(name, [])) for name in CLASSIFIERS]
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize(
-    "name",
-    [
-        # Gibbs is compiled first
-        pytest.param(name, marks=[pytest.mark.slow] if name == "PCVM_posterior" else [])
-        for name in CLASSIFIERS
-    ],
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_classifier_can_be_tuned_and_fitted(name):
     row = with_few_candidates(classifiers.classifier_of(name))
     if "classification" not in row.tasks:

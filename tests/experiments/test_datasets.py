@@ -12,16 +12,9 @@ from pcvm_pymc.experiments import datasets
 from pcvm_pymc.experiments.datasets import SOURCES, available, load, random_splits
 from pcvm_pymc.experiments.datasets.loading import coded_column
 
-GENERATORS = {
-    "spiral": (datasets.spiral, 2),
-    "overlap": (datasets.overlap, 2),
-    "bumpy": (datasets.bumpy, 2),
-    "relevance": (datasets.relevance, 2),
-    "ripley_mixture": (datasets.ripley_mixture, 2),
-    "twonorm": (datasets.twonorm, 20),
-    "ringnorm": (datasets.ringnorm, 20),
-    "waveform": (datasets.waveform, 21),
-}
+FEATURES = {"spiral": 2, "overlap": 2, "bumpy": 2, "relevance": 2, "ripley_mixture": 2}
+FEATURES |= {"twonorm": 20, "ringnorm": 20, "waveform": 21}
+GENERATORS = {name: (getattr(datasets, name), n) for name, n in FEATURES.items()}
 N = 40_000
 
 

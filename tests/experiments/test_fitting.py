@@ -337,20 +337,19 @@ def test_nothing_in_a_model_file_is_run(fitted, tmp_path, capsys):
     np.savez(tmp_path / "objects.npz", names=np.array([Harmful(made)], dtype=object))
     crafted = [("objects.npz", "is damaged"), ("old", "fit the model again by pcvm")]
     (tmp_path / "old").write_bytes(old)
-    for i, change in enumerate(
-        [
-            {"names": np.array("{")},
-            {"names": np.array("[1]")},
-            {"own 0": np.array([10**6])},
-            {"weight 0": np.array(["a"])},
-            {"points": np.zeros((0, 2))},
-            {"share": np.zeros(9)},
-            {"classes": np.array([1, 2, 3])},
-            {"mean": np.zeros(3)},
-            {"names": np.array(str(arrays["names"]).replace("[", "[3, "))},
-        ]
-    ):
-        write_arrays(tmp_path / f"{i}", "pcvm model", {**arrays, **change})
+    changes = [
+        ("names", "{"),
+        ("names", "[1]"),
+        ("own 0", [10**6]),
+        ("weight 0", ["a"]),
+        ("points", np.zeros((0, 2))),
+        ("share", np.zeros(9)),
+        ("classes", [1, 2, 3]),
+        ("mean", np.zeros(3)),
+        ("names", str(arrays["names"]).replace("[", "[3, ")),
+    ]
+    for i, (name, value) in enumerate(changes):
+        write_arrays(tmp_path / f"{i}", "pcvm model", {**arrays, name: np.array(value)})
         crafted.append((f"{i}", "has no model"))
     capsys.readouterr()
     for name, words in crafted:
