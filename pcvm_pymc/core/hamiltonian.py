@@ -100,6 +100,13 @@ class LogPosterior:
         learned = self.problem.hyperprior.rate_shape is not None
         return self.rate_column + learned + (self._noise_size is not None)
 
+    @property
+    def blocks(self) -> list[slice]:
+        """Which parameters are whitened together: all of one score; of several those of each, and d."""
+        n, last = self.problem.n_scores, self.rate_column
+        each = [slice(c, last, n) for c in range(n)] + [slice(last, None)]
+        return [slice(None)] if n == 1 else each[: n + self.n_parameters - last]
+
     def _parts(self, parameters: Array) -> tuple[Array, Array, Array]:
         """Return sizes and their slope in v, shape (n_states, n_basis + 1, n_scores), and scales."""
         prior, n_scores = self.problem.hyperprior, self.problem.n_scores
@@ -224,8 +231,8 @@ class LogPosterior:
         found = minimize(falling, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
         return np.asarray(found.x)
 
-    def root(self, mode: Array) -> tuple[Array, Array]:
-        """Return R with ``R R'`` the covariance of the normal posterior around a mode, and its inverse.
+    def roots(self, mode: Array) -> list[tuple[Array, Array]]:
+        """Return R and its inverse of each block, ``inv(R R')`` the block's precision near a mode.
 
         The prior's curvature is the precision expected there, so that it is positive.
         """
@@ -255,13 +262,13 @@ class LogPosterior:
             diagonal = np.append(diagonal, 2.0 * len(A))
         bent = np.einsum("ncd,ndp->ncp", bend, design).reshape(-1, self.n_parameters)
         H = design.reshape(-1, self.n_parameters).T @ bent + np.diag(diagonal)
-        inverse: Array = cholesky(H)
-        return solve_triangular(inverse, np.eye(len(H))), inverse
+        inverses = [cholesky(H[own, own]) for own in self.blocks]
+        return [(solve_triangular(each, np.eye(len(each))), each) for each in inverses]
 
 
 @dataclass
 class HamiltonianChains:
-    """Chains of Hamiltonian Monte Carlo that advance together, their momenta whitened by a covariance.
+    """Chains of Hamiltonian Monte Carlo that advance together, whitened block by block by a covariance.
 
     Attributes
     ----------
@@ -290,12 +297,12 @@ class HamiltonianChains:
     n_chains: int = 4
     step: float = 0.3
     centre: Array = field(init=False)
-    root: Array = field(init=False)
+    roots: list[tuple[Array, Array]] = field(init=False)
     place: Array = field(init=False)
 
     def __post_init__(self) -> None:
         self.centre = self.density.mode()
-        self.root, self.inverse = self.density.root(self.centre)
+        self.roots = self.density.roots(self.centre)
         self._move_to(np.zeros((1, len(self.centre))))
         least = self.value[0] - len(self.centre)  # half of that is a typical difference
         self._move_to(self.rng.standard_normal((self.n_chains, len(self.centre))))
@@ -306,11 +313,25 @@ class HamiltonianChains:
     @property
     def parameters(self) -> Array:
         """The chains' parameters, shape (n_chains, n_parameters)."""
-        return self.centre + self.place @ self.root.T
+        return self._parameters(self.place)
+
+    def _parameters(self, place: Array) -> Array:
+        return self.centre + self._times(place, [root.T for root, _ in self.roots])
+
+    def whitened(self, parameters: Array) -> Array:
+        """Return the places of parameters, shape (n_states, n_parameters)."""
+        return self._times(parameters - self.centre, [inverse.T for _, inverse in self.roots])
+
+    def _times(self, places: Array, matrices: list[Array]) -> Array:
+        """Return the products of places and a matrix for each block."""
+        found = np.empty_like(places)
+        for own, matrix in zip(self.density.blocks, matrices, strict=True):
+            found[:, own] = places[:, own] @ matrix
+        return found
 
     def _at(self, place: Array) -> tuple[Array, Array]:
-        value, gradient = self.density(self.centre + place @ self.root.T)
-        return value, gradient @ self.root
+        value, gradient = self.density(self._parameters(place))
+        return value, self._times(gradient, [root for root, _ in self.roots])
 
     def _move_to(self, place: Array) -> None:
         self.place, (self.value, self.slope) = place, self._at(place)
@@ -353,7 +374,7 @@ class HamiltonianChains:
             moved = -self.rng.standard_exponential(self.n_chains) < its_value - value
             at, log_rate = np.where(moved[:, None], to, at), np.where(moved, proposed, log_rate)
             value = np.where(moved, its_value, value)
-        self._move_to((at - self.centre) @ self.inverse.T)
+        self._move_to(self.whitened(at))
 
     def warm_up(self, n: int) -> None:
         """Reach the posterior in `n` transitions, and learn the covariance, twice, and the step size."""
@@ -378,14 +399,16 @@ class HamiltonianChains:
 
     def _learn_covariance(self, seen: Array) -> None:
         """Whiten by the covariance of places, shrunk towards what was the covariance before."""
-        flat = seen.reshape(-1, seen.shape[2])
-        mean, one = flat.mean(axis=0), np.eye(flat.shape[1])
-        share = len(flat) / (len(flat) + 4.0 * len(one))
-        factor = cholesky(share * np.cov(flat.T) + (1.0 - share) * one, lower=True)
-        inverse = solve_triangular(factor, one, lower=True)
-        self.centre = self.centre + self.root @ mean
-        self.root, self.inverse = self.root @ factor, inverse @ self.inverse
-        self._move_to((self.place - mean) @ inverse.T)
+        flat, at, roots = seen.reshape(-1, seen.shape[2]), self.parameters, []
+        self.centre = self._parameters(flat.mean(axis=0, keepdims=True))[0]
+        for own, (root, inverse) in zip(self.density.blocks, self.roots, strict=True):
+            one = np.eye(len(root))
+            share = len(flat) / (len(flat) + 4.0 * len(one))
+            known = np.atleast_2d(np.cov(flat[:, own].T))
+            factor = cholesky(share * known + (1.0 - share) * one, lower=True)
+            roots.append((root @ factor, solve_triangular(factor, one, lower=True) @ inverse))
+        self.roots = roots
+        self._move_to(self.whitened(at))
 
     def draw(self, n: int, thin: int = 1) -> Array:
         """Return `n` states of each chain, one in `thin`, shape (n_chains, n, n_parameters)."""
