@@ -20,7 +20,12 @@ from pcvm_pymc.core.evidence import (
     rank_one,
     relevance,
 )
-from pcvm_pymc.core.evidence.columns import ComputedBases, DenseColumns, LowRankColumns
+from pcvm_pymc.core.evidence.columns import (
+    ComputedBases,
+    DenseColumns,
+    LowRankColumns,
+    StreamedColumns,
+)
 from pcvm_pymc.core.evidence.posterior import gains, leave_one_out, scanned
 from pcvm_pymc.core.evidence.problem import columns_of
 from pcvm_pymc.core.evidence.relevance import fit_batch, fit_rvm, fit_sequential
@@ -257,16 +262,33 @@ def assert_same(dense, other):
     np.testing.assert_allclose(other.noise, dense.noise, rtol=1e-8)
 
 
-@pytest.mark.parametrize("size", [1e-110, 1e110])
-def test_columns_whose_squares_over_or_underflow_change_nothing(size):
+@pytest.mark.parametrize("size", [1e-110, 1e110, 1e-170])
+def test_columns_of_any_size_change_nothing_until_they_count_as_zeros(size):
     rng = np.random.default_rng(2)
     Phi = rng.normal(size=(60, 9))
     target = Phi[:, 2] / np.abs(Phi[:, 2]).max() + 0.1 * rng.normal(size=60)
-    plain = fit_rvm(EvidenceProblem(Phi, target))
+    plain = fit_rvm(EvidenceProblem(Phi * (np.arange(9) != 2) if size == 1e-170 else Phi, target))
     Phi[:, 2] *= size
     fit = fit_rvm(EvidenceProblem(Phi, target))
     assert fit.log_evidence == pytest.approx(plain.log_evidence, abs=1e-6)
     assert list(fit.active) == list(plain.active)
+    assert fit.weight[2] * size == pytest.approx(plain.weight[2], rel=1e-6)
+    assert np.isfinite(fit.covariance).all()
+
+
+@pytest.mark.parametrize("weight", [np.full(50, 2.0), 1.0 + np.arange(50) % 3])
+def test_columns_have_unit_norm_or_are_zero(weight):
+    """And products with them are those of the columns taken."""
+    Phi = np.random.default_rng(0).normal(size=(50, 6)) * [0.1, 1.0, 0.0, 1e-3, 5.0, 1.0]
+    kernel = FunctionKernel(lambda X, Z, w: Phi[X.astype(int), Z.astype(int).T])
+    bases = ComputedBases(np.arange(50.0)[:, None], np.arange(6.0)[:, None], kernel, 1e6)
+    left, every, own = Phi[:, 4:], np.arange(7), np.linalg.norm(Phi, axis=0)
+    unit = np.column_stack([np.full(50, 50**-0.5), Phi / np.where(own > 0.0, own, 1.0)])
+    for each in DenseColumns(Phi, np.ones(50)), StreamedColumns(bases, True):
+        np.testing.assert_allclose(each.take(every[[3, 0, 2]]), unit[:, [3, 0, 2]], atol=1e-15)
+        U, square = each.products(left, weight, every)
+        np.testing.assert_allclose(U, left.T @ unit, atol=1e-12)
+        np.testing.assert_allclose(square, weight @ unit**2, rtol=1e-12)
 
 
 def test_s_keeps_its_digits_next_to_a_column_of_the_model():
@@ -333,8 +355,7 @@ def test_what_streamed_bases_cannot_do_is_refused():
     refused("method='batch' needs all basis functions", fit_rvm, problem, method="batch")
     words = r"memory_limit=1e\+05 bytes is too small for 60 rows.*needed at least 1.26e\+05"
     refused(words, ComputedBases, X, X, RBF(1.0), 1e5)
-    far = ComputedBases(X, np.array([[0.0, 0.0], [20.0, 20.0]]), RBF(1.0), 1e6)
-    refused(r"basis 1 is .* at the most.*no memory_limit", fit_rvm, EvidenceProblem(far, target))
+    ComputedBases(X, X, RBF(1.0), ComputedBases.least_bytes(60))
 
 
 # --- low rank -----------------------------------------------------------------------------------
@@ -355,13 +376,17 @@ def low_rank(X, centres, kernel, limit=2e7):
 def test_low_rank_factors_have_every_value(seed, d, others):
     X = near(700, seed, d)[0]
     X[:3] += 30.0  # outliers, which need pivots of their own
-    centres = near(600, seed + 1, d)[0] if others else X
+    centres = near(600, seed + 1, d)[0] if others else X.copy()
     for kernel in [RBF(4.0), MatrixRBF(np.eye(d) + 0.3, 4.0)]:
         found = low_rank(X, centres, kernel)
         assert found.L.shape[1] < len(centres) / 8
         np.testing.assert_allclose(found.L @ found.F.T, kernel(X, centres), atol=2e-12)
+        some = slice(0, 9)
+        unit = found.L @ found.coordinates(some)[:-1] + found.coordinates(some)[-1]
+        np.testing.assert_allclose(unit, found.take(np.arange(9)), atol=2e-12)
         taken = 8 * found.L.shape[1] * (len(X) + (len(centres) if others else 0))
         assert found.bases.memory_limit + taken == 2e7
+        assert low_rank(X, centres, kernel, 1.05 * ComputedBases.least_bytes(700)) is None
 
 
 @pytest.mark.parametrize("name", ["normal", "logit"])

@@ -16,7 +16,7 @@ from pcvm_pymc.core.pieces.resources import blas_thread_count, one_blas_thread
 
 type Index = NDArray[np.int64]
 
-_SAFE = 1e-200, 1e200  # squared norms that have kept their digits
+_LEAST_SQUARE = 1e-280  # norm of a column that counts: below, variances of weights overflow
 _VALUES = 2**16  # of a block that is squared: it fits into the cache
 _ROWS, _COLUMNS = 2048, 1024  # of a streamed block: larger ones are no faster
 _OFFERED = 512  # points among which pivots of a low-rank factor are chosen at a time
@@ -73,31 +73,27 @@ class ComputedBases:
         return len(self.X), len(self.centres)
 
 
+def norms(square: Array) -> Array:
+    """Return the roots of squared norms, infinite where they are too small."""
+    return np.where(square > _LEAST_SQUARE, np.sqrt(square), np.inf)
+
+
 class DenseColumns:
     """All basis functions in memory, after a constant if there is one, each divided by its norm when used.
 
     Attributes
     ----------
     norm : ndarray, shape (n_columns,)
-        What columns are divided by; one for a column of zeros.
+        What columns are divided by, infinite where they count as zeros.
     square : ndarray, shape (n_columns,)
         Squared norms after that: ones and zeros.
     """
 
     def __init__(self, Phi: Array, constant: Array | None) -> None:
         first = np.empty((len(Phi), 0)) if constant is None else constant[:, None]
-        scale = np.ones(Phi.shape[1])
-        with np.errstate(over="ignore"):
-            square = np.einsum("ij,ij->j", Phi, Phi)
-        if not ((square > _SAFE[0]) & (square < _SAFE[1])).all():  # too large, too small, or zero
-            scale = np.maximum(Phi.max(axis=0, initial=0.0), -Phi.min(axis=0, initial=0.0))
-            scale[scale == 0] = 1.0
-            Phi = Phi / scale
-            square = np.einsum("ij,ij->j", Phi, Phi)
-        own = np.sqrt(np.append(np.einsum("ij,ij->j", first, first), square))
-        self.Phi, self.constant, self.square = Phi, first, (own > 0).astype(float)
-        self.shape, self._own = (len(Phi), len(own)), np.where(own > 0, own, 1.0)
-        self.norm = self._own * np.append(np.ones(first.shape[1]), scale)
+        square = np.append(*(np.einsum("ij,ij->j", each, each) for each in (first, Phi)))
+        self.Phi, self.constant, self.norm = Phi, first, norms(square)
+        self.shape, self.square = (len(Phi), len(square)), np.isfinite(self.norm).astype(float)
 
     def take(self, place: Index) -> Array:
         """Return the columns at given places, shape (n_obs, n_some)."""
@@ -105,18 +101,18 @@ class DenseColumns:
         out, of_basis = np.empty((self.shape[0], len(place)), order="F"), place >= first
         out[:, of_basis] = self.Phi[:, place[of_basis] - first]
         out[:, ~of_basis] = self.constant
-        out /= self._own[place]
+        out /= self.norm[place]
         return out
 
     def products(self, left: Array, weight: Array, place: Index) -> tuple[Array, Array]:
         """Return inner products with vectors, and ``phi' diag(weight) phi``, of all columns."""
-        U = np.hstack([left.T @ self.constant, left.T @ self.Phi]) / self._own
+        U = np.hstack([left.T @ self.constant, left.T @ self.Phi]) / self.norm
         if weight.min() == weight.max():
             return U, weight[0] * self.square
         whole = np.zeros(self.Phi.shape[1])
         for rows in row_blocks(len(self.Phi), max(1, _VALUES // max(1, len(whole)))):
             whole += weight[rows] @ np.square(self.Phi[rows])
-        return U, np.append(weight @ np.square(self.constant), whole) / self._own**2
+        return U, np.append(weight @ np.square(self.constant), whole) / self.norm**2
 
     def for_each_block(self, function: Callable[[Index], None]) -> None:
         """Call a function with the places of all columns."""
@@ -129,7 +125,7 @@ class StreamedColumns:
     Attributes
     ----------
     norm : ndarray, shape (n_columns,)
-        What they are divided by, infinite for zeros.
+        What they are divided by, infinite where they count as zeros.
     """
 
     def __init__(self, bases: ComputedBases, bias: bool, norm: Array | None = None) -> None:
@@ -141,20 +137,11 @@ class StreamedColumns:
         square = np.zeros(self.shape[1])
 
         def add(place: Index) -> None:
-            size = np.zeros(len(place))
             for _, Phi in self.tiles(place):
-                size = np.maximum(size, np.maximum(Phi.max(axis=0), -Phi.min(axis=0)))
                 square[place] += np.einsum("ij,ij->j", Phi, Phi)
-            faint = np.flatnonzero((size > 0) & (size < _SAFE[0] ** 0.5))
-            if len(faint):
-                raise ValueError(
-                    f"basis {place[faint[0]] - self.first} is {size[faint[0]]:.3g} at the most, at all "
-                    "rows: too small for its square; needed a wider kernel, other centres, or no "
-                    "memory_limit"
-                )
 
         self.for_each_block(add)
-        return np.where(square > 0, np.sqrt(square), np.inf)
+        return norms(square)
 
     def take(self, place: Index) -> Array:
         """Return the columns of given indices, shape (n_obs, n_some)."""
