@@ -33,6 +33,40 @@ def test_other_signs_are_refused(signs, shape, words):
     refused("^" + re.escape(words) + end, as_signs, signs, *shape)
 
 
+real, whole = validation.check_real, validation.check_whole
+RANGES = [
+    (real, {}, [0.5, 2], [0.0, np.inf, True, "1"], "a positive finite number"),
+    (real, {"closed": True}, [0.0], [-1.0, np.nan], "a finite number of at least 0"),
+    (real, {"above": 2.0}, [2.5], [2.0], "a finite number above 2"),
+    (real, {"above": -np.inf}, [-3.0], [-np.inf, None], "a finite number"),
+    (real, {"below": 1.0}, [0.5], [0.0, 1.0], "a number from 0 to 1, ends excluded"),
+    (real, {"below": 1, "closed": True}, [0, 1], [2], "a number from 0 to 1, ends included"),
+    (real, {"below": 1, "closed": "above"}, [0], [1], "a number from 0 to 1, 1 excluded"),
+    (real, {"below": 1, "closed": "below"}, [1], [0], "a number from 0 to 1, 0 excluded"),
+    (whole, {"least": 1}, [1], [0, 1.0, True, None], "a whole number of at least 1"),
+    (whole, {"least": 1, "most": 3}, [1, 3], [0, 4], "a whole number from 1 to 3"),
+    (whole, {"least": 1, "optional": True}, [None], [0], "a whole number of at least 1 or None"),
+    (validation.check_instance, {"kinds": str, "needed": "text"}, ["1"], [1, None], "text"),
+]
+
+
+@pytest.mark.parametrize(("check", "more", "inside", "outside", "needed"), RANGES)
+def test_what_is_outside_of_a_range_is_named(check, more, inside, outside, needed):
+    for each in inside:
+        check("share", each, **more)
+    for each in outside:
+        words = re.escape(f"share={each!r}; needed {needed}")
+        refused(f"^{words}$", check, "share", each, **more)
+
+
+def test_unknown_values_and_seeds():
+    known = 1.0, np.dtype(float), None
+    assert not any(map(validation.is_unknown, known))
+    assert all(map(validation.is_unknown, (np.nan, np.float32(np.nan))))
+    seeds = {validation.as_seed(np.random.RandomState(k)) for k in range(99)}
+    assert len(seeds) == 99
+
+
 def test_a_single_fraction_among_labels_is_named():
     refused("such as 0.5;", validation.present_labels, [0.0, 1.0, 0.5])
     refused("mixes labels of the types int, str;", validation.present_labels, [1, "a"])
