@@ -6,7 +6,9 @@ import pkgutil
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse
 from problems import refused
 
 from pcvm_pymc import core
@@ -67,6 +69,46 @@ def test_unknown_values_and_seeds():
     assert len(seeds) == 99
 
 
+OTHER_VALUES = [
+    (np.array(["1"], dtype=object), "X has values that are not numbers .str.; encode"),
+    (np.array([1.0, 1j], dtype=object), "X has values that are not numbers .complex.; encode"),
+    (np.array([1.0, 1j]), "Complex data not supported: X has complex values"),
+    (pd.DataFrame({"a": [1.0], "b": pd.to_datetime(["2020"])}), "X has dates or spans of time"),
+    ([[0.0, 1.0], [-1e200, 0.0]], r"X has the value -1e\+200 in row 1, column 0; needed values up"),
+    (np.ma.masked_array([1.0, 2.0], [True, False]), r"X has 1 masked value\(s\)"),
+]
+
+
+@pytest.mark.parametrize(("values", "words"), OTHER_VALUES)
+def test_what_is_no_number_is_named(values, words):
+    refused("^" + words, validation.as_numbers, values, "X")
+    for each in (np.ma.masked_array([1.0, 1e200], False), np.array([1, 1e200], dtype=object)):
+        np.testing.assert_array_equal(validation.as_numbers(each, "X"), [1.0, 1e200])
+
+
+OTHER_LABELS = [
+    (scipy.sparse.csr_array(np.eye(2)), "y is sparse"),
+    (np.ma.masked_array([1, 2], [True, False]), "y has 1 masked"),
+    (np.zeros(2, dtype=[("a", int)]), "y has records as labels"),
+    ([1j, 1.0], "Complex data not supported: y has complex labels"),
+    (["a", pd.NA], r"y has labels that are NaN, infinite or missing \(1\)"),
+    ([1, 1], r"Only binary .* y has 1 class\(es\) \(1\); needed exactly two$"),
+    (range(5), r"Only binary .* y has 5 class\(es\) \(0, 1, 2, 3, 4\); needed exactly two; for"),
+]
+
+
+@pytest.mark.parametrize(("labels", "words"), OTHER_LABELS)
+def test_other_labels_are_named(labels, words):
+    refused("^" + words, validation.as_labels, labels, np.shape(labels)[0])
+    assert validation.present_labels(["a", "b"]).dtype.kind == "U"
+
+
+@pytest.mark.parametrize("code", [-1, 0, 1])
+def test_a_class_alone_is_known_by_its_code(code):
+    label, classes = validation.as_labels([code], 1, one_class=True)
+    assert (label[0], *classes) == (2 * (code > 0) - 1, -1 if code < 0 else 0, 1)
+
+
 def test_a_single_fraction_among_labels_is_named():
     refused("such as 0.5;", validation.present_labels, [0.0, 1.0, 0.5])
     refused("mixes labels of the types int, str;", validation.present_labels, [1, "a"])
@@ -74,6 +116,17 @@ def test_a_single_fraction_among_labels_is_named():
     assert validation.as_labels([True, False], 2, one_class=True)[1].dtype == bool
     assert validation.shown(type("Mute", (), {"__repr__": lambda _: ""})()) == "<Mute>"
     validation.warn_constant(np.ones((1, 2)))  # a single row is no fault
+
+
+def test_tables_that_are_hardly_meant_are_warned_of():
+    with pytest.warns(validation.InputWarning, match="rows that are all the same"):
+        validation.warn_constant(np.array([[1.0, 2.0], [1.0, 2.0]]))
+    X = np.array(
+        [[0.0, 1.0, 1e6], [50.0, 2.0, 1e6 + 1e-7]]
+    )  # the last is constant but for rounding
+    with pytest.warns(validation.InputWarning, match="column 0 .* 25, column 1 0.5, so"):
+        validation.warn_unscaled(X)
+    validation.warn_unscaled(X * [0.99, 1.0, 1.0])
 
 
 def test_dataclasses_are_frozen():
