@@ -95,25 +95,48 @@ def test_a_quadratic_objective_gives_the_refits_of_all_rows(seed, n, n_basis, bi
 
 
 def stationary(whole, fit, row, own):
-    """Return where the quadratic model without a row ends, by one dense system of all values."""
+    """Return held-out latent values by dense systems of all values, and what another step makes of them.
+
+    Where the quadratic model without the row ends; after a Newton step; with zeros that enter, each as if it
+    were the only one; and what the objective gains.
+    """
     n, C, prior = len(whole.label), whole.n_scores, whole.hyperprior
-    weight, bias = fit.weight.reshape(-1, C), np.broadcast_to(fit.bias, (C,)).astype(float)
-    value = np.vstack([weight, bias]).T.ravel()
-    ridge = np.vstack([prior.weight_precision(weight), prior.bias_precision(bias)]).T.ravel()
-    A = np.column_stack([whole.Phi, np.ones(n)])
-    J = np.stack([np.kron(np.eye(C), each) for each in A])  # (n, C, values)
-    latent = np.einsum("icv,v->ic", J, value)
-    shaped = latent[:, 0] if C == 1 else latent
-    bend = whole.likelihood.hessian(shaped, whole.label)
-    slope = whole.likelihood.score(shaped, whole.label).reshape(n, C)
-    rest = np.delete(np.arange(n), row)
-    H = np.einsum("icv,icd,idu->vu", J[rest], bend[rest], J[rest]) + np.diag(ridge)
-    pull = np.einsum("icv,ic->v", J[rest], slope[rest]) - ridge * value
-    held = np.tile(np.append(own == row, False), C) | (value == 0)
+    at_mode = np.vstack([fit.weight.reshape(-1, C), np.broadcast_to(fit.bias, (1, C))])
+    value = at_mode.T.ravel()
+    J = np.stack([np.kron(np.eye(C), each) for each in np.column_stack([whole.Phi, np.ones(n)])])
+    bend = whole.likelihood.hessian((J @ value)[:, 0] if C == 1 else J @ value, whole.label)
+    bends = np.einsum("icv,icd,idu->ivu", J, bend, J)
+    rest, held = np.arange(n) != row, np.tile(np.append(own == row, False), C) | (value == 0)
+
+    def ridge(value):
+        at = value.reshape(C, -1).T
+        both = prior.weight_precision(at[:-1]), prior.bias_precision(at[-1])
+        return np.vstack(both).T.ravel()
+
+    def slope(value):
+        latent = (J @ value)[:, 0] if C == 1 else J @ value
+        score = whole.likelihood.score(latent, whole.label).reshape(n, C)
+        return np.einsum("icv,ic->v", J[rest], score[rest]) - ridge(value) * value
+
+    def solved(H, pull):
+        out = np.zeros(len(pull))
+        out[~held] = np.linalg.solve(H[np.ix_(~held, ~held)], pull[~held])
+        return out
+
+    H = bends[rest].sum(axis=0) + np.diag(ridge(value))
     step = np.where(held, -value, 0.0)
-    pull = pull - H @ step
-    step[~held] = np.linalg.solve(H[np.ix_(~held, ~held)], pull[~held])
-    return J[row] @ (value + step)
+    end = value + step + solved(H, slope(value) - H @ step)
+    sign = np.vstack([whole.sign.reshape(-1, C), np.zeros(C)]).T.ravel()
+    start = np.where(end * sign < 0, 0.0, end)
+    pull = np.where((start == 0) & (slope(start) * sign < 0), 0.0, slope(start))
+    pull[np.tile(np.append(own == row, False), C)] = 0.0
+    alone = np.einsum("ivv->v", bends) + ridge(np.zeros(len(value)))
+    entering = np.where(value == 0, pull / alone, 0.0)
+    own_bend = np.vstack([prior.weight_bend(at_mode[:-1]), prior.bias_bend(at_mode[-1])]).T.ravel()
+    H = bends[rest].sum(axis=0) + np.diag(ridge(value) * own_bend)
+    gain = 0.5 * pull @ (solved(H + bends[row], pull) + entering)
+    after = end + solved(H, pull)
+    return J[row] @ np.column_stack([end, after, after + entering]), gain
 
 
 @pytest.mark.parametrize(
@@ -129,10 +152,17 @@ def test_the_formula_is_the_stationary_point_of_the_quadratic_model(likelihood):
     fit, own = fit_em(whole, None, TIGHT), np.arange(len(whole.label))
     own[1] = own[0]  # two on one row
     found = held_out(whole, fit, own)
+    checked = check_step(whole, fit.weight, fit.bias, own)
     assert np.abs(found.latent - fit.latent).max() > 0.01
     for row in (0, 1, 7, 30):
-        wanted = stationary(whole, fit, row, own)
-        np.testing.assert_allclose(np.atleast_1d(found.latent[row]), wanted, atol=1e-6)
+        wanted, gain = stationary(whole, fit, row, own)
+        np.testing.assert_allclose(np.atleast_1d(found.latent[row]), wanted[:, 0], atol=1e-6)
+        np.testing.assert_allclose(
+            np.atleast_1d(checked.after.latent[row]), wanted[:, 1], atol=1e-6
+        )
+        three = wanted.T[:, 0] if whole.n_scores == 1 else wanted.T
+        change = np.ptp(likelihood.log_density(three, np.repeat(whole.label[row], 3)))
+        assert checked.doubt[row] == pytest.approx(max(change, 3.0 * gain), rel=1e-6, abs=1e-6)
 
 
 # --- beside refits -------------------------------------------------------------------------------

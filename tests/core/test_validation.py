@@ -126,7 +126,7 @@ def test_tables_that_are_hardly_meant_are_warned_of():
     )  # the last is constant but for rounding
     with pytest.warns(validation.InputWarning, match="column 0 .* 25, column 1 0.5, so"):
         validation.warn_unscaled(X)
-    validation.warn_unscaled(X * [0.99, 1.0, 1.0])
+    validation.warn_unscaled(X * [0.99, 1.0, 1.0, 1.0])
 
 
 def test_dataclasses_are_frozen():
