@@ -244,6 +244,9 @@ def test_a_quadratic_objective_leaves_no_doubt_and_a_saddle_all():
     enters = np.abs(slope.sum(axis=1, keepdims=True) - slope).max(axis=0) > edge.hyperprior.penalty
     doubt = check_step(edge, np.zeros(4), 0.0, np.full(4, -1)).doubt
     np.testing.assert_array_equal(doubt > 0, enters)
+    beyond = np.abs(slope.sum(axis=1, keepdims=True) - slope) - edge.hyperprior.penalty
+    gain = np.square(beyond.clip(0.0)).T @ (1.0 / (8.0 * np.square(Phi).sum(axis=0)))
+    assert (doubt >= 9.999 * gain).all()
     # whose curvature is negative everywhere
     flat = replace(whole, hyperprior=Hyperprior.jeffreys())
     assert np.isinf(check_step(flat, 1e-3 * weight, bias, own).doubt).all()
