@@ -88,7 +88,7 @@ class Recorder:
                     ]
                     for test, lines in self.lines.items()
                 },
-                "modules": [name for name in sys.modules if not _own(name)],
+                "modules": [name for name in list(sys.modules) if not _own(name)],
             }
         )
 
