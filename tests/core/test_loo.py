@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import at_scale, banana, blobs, problem, refused, without
+from scipy.special import ndtr
 from sklearn.datasets import load_iris, make_moons
 
 from pcvm_pymc.core.design import StreamedDesign
@@ -110,8 +111,8 @@ def stationary(whole, fit, row, own):
 
     def ridge(value):
         at = value.reshape(C, -1).T
-        both = prior.weight_precision(at[:-1]), prior.bias_precision(at[-1])
-        return np.vstack(both).T.ravel()
+        biases = [whole.bias_precision(float(each)) for each in at[-1]]
+        return np.vstack([prior.weight_precision(at[:-1]), biases]).T.ravel()
 
     def slope(value):
         latent = (J @ value)[:, 0] if C == 1 else J @ value
@@ -148,7 +149,9 @@ def test_the_formula_is_the_stationary_point_of_the_quadratic_model(likelihood):
     if likelihood.n_scores > 1:
         whole = class_problem(1.0, 2.0)
     else:
-        whole = replace(problem(*two_classes("moons", 40), at_scale(2.0)), likelihood=likelihood)
+        bias = "free" if likelihood.name == "logit" else "prior"
+        whole = problem(*two_classes("moons", 40), at_scale(2.0))
+        whole = replace(whole, likelihood=likelihood, bias=bias)
     fit, own = fit_em(whole, None, TIGHT), np.arange(len(whole.label))
     own[1] = own[0]  # two on one row
     found = held_out(whole, fit, own)
@@ -236,6 +239,9 @@ def test_a_quadratic_objective_leaves_no_doubt_and_a_saddle_all():
     checked = check_step(whole, weight, bias, own, precision=precision)
     np.testing.assert_allclose(checked.after.latent, found.latent, atol=1e-8)
     assert checked.doubt.max() < 1e-8
+    wider, at = replace(whole, Phi=np.column_stack([Phi, target])), np.append(weight, 0.0)
+    other = check_step(wider, at, bias, np.append(own, -1), precision=np.append(precision, 1.0))
+    assert other.doubt.max() < 1e-8  # what the evidence has pruned does not enter
     mode = _Mode(whole, weight, bias, own, precision)  # the prior's bound is its curvature here
     np.testing.assert_allclose(np.tril(mode.curved.factor), np.tril(mode.model.factor), rtol=1e-9)
     # without a row a weight of zero may enter
@@ -345,3 +351,7 @@ def test_noise_of_the_rows_keeps_the_weights_from_the_best():
     density[0] += 0.1 - density[0].mean() + density[1].mean()  # ten nats better in all
     weights = averaging_weights(density)
     assert weights[0] > weights[1] > np.exp(-10.0) * 100
+    many = -rng.gamma(1.0, size=(2, 5000)) + [[0.0], [3.0]]
+    ahead = many[0] - many[1]  # by 50 nats, together with the prior
+    weights = averaging_weights(many, np.array([50.0 - ahead.sum(), 0.0]))
+    assert weights[0] == pytest.approx(ndtr(50.0 / ahead.std() / 5000**0.5), abs=0.05)
