@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import awkward_data, blobs, refused
 from scipy.spatial.distance import cdist
+from sklearn.cluster import KMeans, kmeans_plusplus
 
 from pcvm_pymc import choose_basis
+from pcvm_pymc.core.pieces import centres
 from pcvm_pymc.core.pieces.centres import (
     Centres,
     as_centres,
@@ -61,6 +63,7 @@ def test_the_farthest_point_halves_the_largest_gap():
     X = np.concatenate([np.zeros((50, 1)), np.ones((50, 1)), 5 * np.ones((2, 1))])
     rows = choose_rows(X, None, 3, method="farthest")
     assert sorted(X[rows, 0]) == [0.0, 1.0, 5.0]
+    assert X[choose_rows(X, None, 1, method="farthest")[0], 0] == 1.0  # the mean is .59
 
 
 @given(awkward_data(), st.data())
@@ -110,6 +113,24 @@ def test_of_few_distinct_rows_they_are_the_means():
     assert sorted(map(tuple, means)) == [(0.0, 1.0), (2.0, 3.0)]
 
 
+def test_seeds_and_means_are_those_of_scikit_learn():
+    X = np.random.default_rng(1).normal(size=(90, 3))
+    for size in (1, 7, 30):
+        seeds = centres._seeds(X, size, np.random.RandomState(3))
+        np.testing.assert_array_equal(seeds, kmeans_plusplus(X, size, random_state=3)[1])
+        wanted = KMeans(size, init=X[seeds], n_init=1).fit(X).cluster_centers_
+        np.testing.assert_allclose(centres._lloyd(X, X[seeds]), wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shares"), [([50, 30, 17, 3], [5, 3, 2, 1]), ([2, 3, 1], [2, 2, 1])]
+)
+def test_the_largest_remainders_have_one_more(sizes, shares):
+    label = np.repeat(np.arange(len(sizes)), sizes)
+    rows = choose_rows(blobs(len(label))[0], label, sum(shares))
+    assert np.bincount(label[rows]).tolist() == shares
+
+
 def test_signs_are_the_labels_of_the_chosen_rows():
     X, label = blobs(40, seed=2)
     words = np.where(label > 0, "yes", "no")
@@ -129,17 +150,17 @@ def test_what_an_argument_stands_for():
     given_ = as_centres((np.vstack([X[[3, 8]], X[:1] + 5.0]), [1, -1, 1]), X, label)
     assert given_.rows.tolist() == [3, 8, -1]
     assert given_.sign.tolist() == [1, -1, 1]
-    assert len(as_centres(X[:5], X, None)) == 5
+    assert len(as_centres(X[:2], X, None)) == 2
     # a basis goes with its row, other centres stay
-    known = np.arange(0, 30, 2)
+    known = np.arange(1, 30, 2)
     np.testing.assert_array_equal(every.columns_of(known), known)
     assert set(few.rows[few.columns_of(known)]) == set(few.rows) & set(known.tolist())
-    assert given_.columns_of(known).tolist() == [1, 2]
+    assert given_.columns_of(known).tolist() == [0, 2]
 
 
 def test_centres_are_recognised_among_equal_rows_and_signed_zeros():
-    X = np.array([[0.0, 1.0], [2.0, 3.0], [2.0, 3.0]])
-    points = np.array([[2.0, 3.0 + 1e-12], [-0.0, 1.0], [1.0, 0.0]])  # one with rounding
+    X = np.array([[0.0, 1.0, 0.0], [2.0, 3.0, 0.0], [2.0, 3.0, 0.0]])
+    points = np.array([[2.0, 3.0 + 1e-12, 0.0], [-0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])  # rounding
     for unit in (1.0, 1e-15):
         assert Centres.among(unit * X, unit * points, np.ones(3)).rows.tolist() == [1, 0, -1]
     assert Centres.among(X, X, np.ones(3)).rows.tolist() == [0, 1, 2]
