@@ -264,6 +264,9 @@ def test_the_common_scale(n_scores, prior):
         rows = factor * latent.T
         value = likelihood.log_density(rows if n_scores > 1 else rows[:, 0], label)
         log_density[k] = value.sum() + n_moved * each
+        if k % 500 == 0:
+            found = responses.log_likelihood(augmented(likelihood), factor, latent, label)
+            assert found == pytest.approx(value.sum(), rel=1e-7)
         log_density[k] += replace(prior, d=d).log_weight_density(factor * size).sum()
         log_density[k] += sum(prior.log_bias_density(factor * b) for b in bias)
         if prior.rate_shape:  # of log d, which goes along
