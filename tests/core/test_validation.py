@@ -121,9 +121,8 @@ def test_a_single_fraction_among_labels_is_named():
 def test_tables_that_are_hardly_meant_are_warned_of():
     with pytest.warns(validation.InputWarning, match="rows that are all the same"):
         validation.warn_constant(np.array([[1.0, 2.0], [1.0, 2.0]]))
-    X = np.array(
-        [[0.0, 1.0, 1e6], [50.0, 2.0, 1e6 + 1e-7]]
-    )  # the last is constant but for rounding
+    # the last two are constant, one of them but for rounding
+    X = np.array([[0.0, 1.0, 0.0, 1e6], [50.0, 2.0, 0.0, 1e6 + 1e-7]])
     with pytest.warns(validation.InputWarning, match="column 0 .* 25, column 1 0.5, so"):
         validation.warn_unscaled(X)
     validation.warn_unscaled(X * [0.99, 1.0, 1.0, 1.0])
