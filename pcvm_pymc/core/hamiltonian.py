@@ -22,6 +22,7 @@ from pcvm_pymc.core.problem import Problem
 _FARTHEST = 1e6  # latent values beyond are those of a trajectory that diverges
 _LENGTH = 3.0  # longest trajectory, in standard deviations of the whitened posterior
 _MOST_STEPS = 64  # of a trajectory
+_TOGETHER = 400  # parameters, at most, that are whitened together: products with more cost too much
 _RATE_STEPS = 3  # of log d given the weights, after each trajectory
 _FIRST_NOISE = 0.3  # where an unknown noise begins, in standard deviations of the targets
 _ACCEPTED = 0.8  # share of proposals that the step size aims at
@@ -102,10 +103,10 @@ class LogPosterior:
 
     @property
     def blocks(self) -> list[slice]:
-        """Which parameters are whitened together: all of one score; of several those of each, and d."""
-        n, last = self.problem.n_scores, self.rate_column
+        """Which parameters are whitened together: all; where several scores have many, those of each."""
+        n, last, end = self.problem.n_scores, self.rate_column, self.n_parameters
         each = [slice(c, last, n) for c in range(n)] + [slice(last, None)]
-        return [slice(None)] if n == 1 else each[: n + self.n_parameters - last]
+        return [slice(None)] if n == 1 or last <= _TOGETHER else each[: n + end - last]
 
     def _parts(self, parameters: Array) -> tuple[Array, Array, Array]:
         """Return sizes and their slope in v, shape (n_states, n_basis + 1, n_scores), and scales."""
@@ -404,8 +405,7 @@ class HamiltonianChains:
         for own, (root, inverse) in zip(self.density.blocks, self.roots, strict=True):
             one = np.eye(len(root))
             share = len(flat) / (len(flat) + 4.0 * len(one))
-            known = np.atleast_2d(np.cov(flat[:, own].T))
-            factor = cholesky(share * known + (1.0 - share) * one, lower=True)
+            factor = cholesky(share * np.cov(flat[:, own].T) + (1.0 - share) * one, lower=True)
             roots.append((root @ factor, solve_triangular(factor, one, lower=True) @ inverse))
         self.roots = roots
         self._move_to(self.whitened(at))
