@@ -1,8 +1,9 @@
 """Defaults beside what a user would take instead: held-out scores on several stratified draws of each set.
 
-``OMP_NUM_THREADS=1 PCVM_DATA=... python benchmarks/defaults.py [--draws 5] [SET:ROWS ...]`` prints a row for
-each set and estimator, and at the end mean ranks. Every estimator sees the same draws; seconds are those
-of the processor. ``PCVM, width by CV`` is one mode at scale 1, ``one width`` the average over one width.
+``OMP_NUM_THREADS=1 PCVM_DATA=... python benchmarks/defaults.py [--draws 5] [--only NAME ...] [SET:ROWS ...]``
+prints a row for each set and estimator, and at the end mean ranks. Every estimator sees the same draws;
+seconds are those of the processor. ``PCVM, width by CV`` is one mode at scale 1, ``one width`` the average
+over one width.
 """
 
 import argparse
@@ -56,6 +57,7 @@ def rivals(n_classes: int, shape: tuple[int, int], seed: int) -> dict:
     if n_classes == 2:
         ours["PCVM, width by CV"] = PCVMClassifier(width="cv", random_state=seed)
         ours["from the bottom up"] = PCVMClassifier(estimation="bottom-up", random_state=seed)
+    ours["posterior"] = kind(estimation="posterior", random_state=seed)
     others = peers(n_classes, *shape, seed=seed)
     others["random forest"] = RandomForestClassifier(500, random_state=seed)
     if "Gaussian process" in others:
@@ -63,8 +65,10 @@ def rivals(n_classes: int, shape: tuple[int, int], seed: int) -> dict:
     return {**ours, **others}
 
 
-def of_set(name: str, n_rows: int, n_draws: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return means and standard errors of one set's scores."""
+def of_set(
+    name: str, n_rows: int, n_draws: int, only: list[str]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return means and standard errors of one set's scores, of some estimators, or of all."""
     data = load(name, random_state=0)
     y = np.unique(data.y, return_inverse=True)[1]
     n_test = min(2000, len(y) - n_rows)
@@ -73,6 +77,8 @@ def of_set(name: str, n_rows: int, n_draws: int) -> tuple[pd.DataFrame, pd.DataF
         X, labels, X_test, y_test = next(draws)
         rows = {}
         for label, model in rivals(int(y.max()) + 1, X.shape, seed).items():
+            if only and label not in only:
+                continue
             rival = fitted_rival(model, X, labels, X_test)
             measured = scores(y_test, np.clip(rival.probability, 1e-12, 1 - 1e-12))
             rows[label] = {**measured, "vectors": rival.vectors, "seconds": rival.seconds}
@@ -85,13 +91,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("sets", nargs="*", default=SETS)
     parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--only", nargs="+", default=[], help="names of estimators")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     ranks = {"log loss": [], "AUC": [], "error": []}
     means = []
     for each in options.sets:
         name, rows = each.split(":")
-        mean, error = of_set(name, int(rows), options.draws)
+        mean, error = of_set(name, int(rows), options.draws, options.only)
         means.append(mean)
         print(f"\n{name}, {rows} rows, {options.draws} draws", flush=True)
         shown = mean.copy()
