@@ -11,6 +11,7 @@ from sklearn.base import clone
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import EMOptions, FeatureRBFMoves, ScalarRBFMoves, Start, fit_em
 from pcvm_pymc.core.pieces.kernels import RBF, design_matrix, rbf, squared_distances
+from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.read import read
 from pcvm_pymc.model.steps import point_of
@@ -69,6 +70,9 @@ def test_one_feature_moves_as_a_scalar_width_does():
     known = replace(moves, prior=lambda width: -5e3 * float(np.log(width / 3.0)) ** 2)
     pulled = fit_em(replace(scalar, moves=known), start, EMOptions(max_iter=40))
     assert pulled.width == pytest.approx(3.0, rel=0.01)
+    label, likelihood = (LABEL > 0).astype(int), MultinomialProbit(2)
+    of_two = replace(scalar, label=label, sign=None, likelihood=likelihood)
+    refused("EM moves the width of one score only", fit_em, of_two)
 
 
 def test_a_model_of_known_widths_remembers_them():

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pcvm_pymc.core import penalised
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.nonnegative import ridge_solve
 from pcvm_pymc.core.penalised import penalised_mode
@@ -68,12 +69,14 @@ def test_the_end_satisfies_the_optimality_conditions(likelihood, bias, signed, s
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS[:3], ids=lambda each: each.name)
-def test_it_is_where_em_goes_to(likelihood):
+def test_it_is_where_em_goes_to(likelihood, monkeypatch):
     whole = random_problem(likelihood, "prior", True, 3)
     found = fit_em(whole, None, EMOptions(tol=1e-8))
     weight, bias, converged = penalised_mode(whole, np.zeros(30), 0.0)
     assert converged
     np.testing.assert_allclose(whole.Phi @ weight + bias, found.latent, atol=1e-3)
+    monkeypatch.setattr(penalised, "_MOST_STEPS", 3)
+    assert not penalised_mode(whole, np.zeros(30), 0.0)[2]
 
 
 @pytest.mark.parametrize("bias", ["free", "none"])

@@ -141,7 +141,9 @@ def test_a_cycle_is_stopped(monkeypatch):
     problem = EvidenceProblem(rbf(squared_distances(X, X), 0.8), label, "logit")
     fit = fit_sequential(problem, EvidenceOptions(patience=10))
     assert fit.status is Status.BEST_OF_CYCLE
-    assert fit.log_evidence == pytest.approx(fit.trace.log_evidence.max(), abs=1e-7)
+    last = fit.trace.log_evidence
+    assert fit.log_evidence == pytest.approx(last.max(), abs=1e-7)
+    assert len(last) - 1 - last.argmax() == 10
 
 
 def test_a_column_that_comes_and_goes_leaves_nothing_behind():
