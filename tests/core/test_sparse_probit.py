@@ -111,7 +111,7 @@ def test_zero_and_duplicate_columns_and_more_columns_than_rows(prior, n_features
 
 def test_jeffreys_end_point_changes_with_columns_by_units_alone():
     X, label = blobs(200, 8, seed=3)
-    unit = np.array([1.0, 10.0, 0.1, 5.0, 1.0, 0.5, 2.0, 1.0])
+    unit = np.array([1e8, 10.0, 0.1, 5.0, 1.0, 0.5, 2.0, 1e-8])
     problem = sparse(X, label, Hyperprior.jeffreys(), "free")
     options = EMOptions(tol=1e-9)
     one = fit_em(problem, options=options)
