@@ -152,6 +152,20 @@ def test_duplicate_columns_add_nothing():
         assert not np.isin(columns, [24, 25]).any()  # zeros, and a second bias
 
 
+def test_gains_are_half_of_raos_statistics():
+    problem = labels(ridge=0.3)
+    model = fit_submodel(problem, [1, 4])
+    terms, gain = problem.terms(model.latent), addition_gains(problem, model)
+    Z = np.column_stack([problem.Phi, np.ones(40)])
+    H = (Z.T * problem.mass * terms.hessian[:, 0, 0]) @ Z + np.diag(np.append(problem.penalty, 0))
+    score = problem.Phi.T @ (problem.mass * terms.score[:, 0])
+    known = [*model.columns, 12]
+    for j in np.setdiff1d(np.flatnonzero(score * problem.sign > 0), model.columns):
+        left = H[j, j] - H[j, known] @ np.linalg.solve(H[np.ix_(known, known)], H[known, j])
+        assert gain[j] == pytest.approx(0.5 * score[j] ** 2 / left, rel=1e-9)
+    assert np.count_nonzero(gain) > 2
+
+
 def test_sizes_by_default():
     assert default_sizes(5).tolist() == [0, 1, 2, 3, 4, 5]
     sizes = default_sizes(400)
