@@ -152,6 +152,18 @@ def test_what_is_added_has_the_precision_and_gain_of_the_joint_evidence_of_all_c
     assert machine.alpha[-1] == pytest.approx(searched[chosen][0], rel=1e-4)
 
 
+def test_a_column_that_was_deleted_three_times_stays_out():
+    given_, _, responses = members_and_responses(1)
+    machine, pulled = Machine(Bases(given_)), given_.Phi.T @ responses
+    added = []
+    for _ in range(4):
+        machine.improve(pulled, None)
+        added += machine.index.tolist()
+        machine.improve(0.0 * pulled, None)
+        assert len(machine.index) == 0
+    assert added[0] == added[1] == added[2] != added[3]
+
+
 def machine_of(given_, result, options=None):
     """Return the machine with which a fit ended: its search once more."""
     return search_of(given_, result, options).machines[0]
