@@ -395,6 +395,7 @@ def test_low_rank_factors_have_every_value(seed, d, others):
         taken = 8 * found.L.shape[1] * (len(X) + (len(centres) if others else 0))
         assert found.bases.memory_limit + taken == 2e7
         assert low_rank(X, centres, kernel, 1.05 * ComputedBases.least_bytes(700)) is None
+        assert low_rank(X, centres, FunctionKernel(lambda A, B, _, same=kernel: same(A, B))) is None
 
 
 @pytest.mark.parametrize("name", ["normal", "logit"])
