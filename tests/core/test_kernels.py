@@ -38,7 +38,8 @@ def test_a_width_for_each_feature_of_each_centre(seed):
 
 def test_other_kernels_and_other_widths():
     X, centres = np.arange(6.0).reshape(3, 2), np.ones((2, 2))
-    kernel = kernels.FunctionKernel(lambda X, Z, width: width * (X @ Z.T), 1.0)
+    kernel = kernels.FunctionKernel(lambda X, Z, width: width * (X @ Z.T))
+    np.testing.assert_array_equal(kernel(X, centres), X @ centres.T)  # of width one
     Phi = kernels.PerCentre(kernel, np.array([1.0, 3.0]))(X, centres)
     np.testing.assert_array_equal(Phi, (X @ centres.T) * [1.0, 3.0])
     wider = kernels.PerCentre(kernels.RBF(), np.ones(2)).with_width(np.array([2.0, 2.0]))
