@@ -15,7 +15,7 @@ from pcvm_pymc.core.evidence.bottom_up import Bases, BottomUpOptions, Machine, S
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
-from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
+from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior
 from pcvm_pymc.core.problem import Problem, Status
@@ -150,6 +150,14 @@ def test_what_is_added_has_the_precision_and_gain_of_the_joint_evidence_of_all_c
     chosen = max(searched, key=lambda j: searched[j][1])
     assert machine.index[-1] == chosen
     assert machine.alpha[-1] == pytest.approx(searched[chosen][0], rel=1e-4)
+
+
+def test_s_is_that_of_the_covariance_of_responses_of_any_precision():
+    machine = Machine(Bases(replace(two_classes(30), likelihood=Logit())))
+    machine.set_to(np.array([4, 20]), np.array([0.8, 1.7]))
+    columns = machine.bases.columns
+    C = 4.0 * np.eye(30) + (columns[:, [4, 20]] / [0.8, 1.7]) @ columns[:, [4, 20]].T
+    np.testing.assert_allclose(machine.S, (columns * np.linalg.solve(C, columns)).sum(axis=0))
 
 
 def test_a_column_that_was_deleted_three_times_stays_out():
