@@ -246,7 +246,7 @@ def test_a_quadratic_objective_leaves_no_doubt_and_a_saddle_all():
     np.testing.assert_allclose(np.tril(mode.curved.factor), np.tril(mode.model.factor), rtol=1e-9)
     # without a row a weight of zero may enter
     slope = 4.0 * Phi.T * target
-    edge = replace(whole, hyperprior=Laplace(np.abs(slope.sum(axis=1)).max()), bias="none")
+    edge = replace(whole, hyperprior=Laplace(np.abs(slope.sum(axis=1)).max() ** 2), bias="none")
     enters = np.abs(slope.sum(axis=1, keepdims=True) - slope).max(axis=0) > edge.hyperprior.penalty
     doubt = check_step(edge, np.zeros(4), 0.0, np.full(4, -1)).doubt
     np.testing.assert_array_equal(doubt > 0, enters)
