@@ -70,8 +70,7 @@ def test_one_feature_moves_as_a_scalar_width_does():
     known = replace(moves, prior=lambda width: -5e3 * float(np.log(width / 3.0)) ** 2)
     pulled = fit_em(replace(scalar, moves=known), start, EMOptions(max_iter=40))
     assert pulled.width == pytest.approx(3.0, rel=0.01)
-    label, likelihood = (LABEL > 0).astype(int), MultinomialProbit(2)
-    of_two = replace(scalar, label=label, sign=None, likelihood=likelihood)
+    of_two = replace(scalar, label=(LABEL > 0) * 1, sign=None, likelihood=MultinomialProbit(2))
     refused("EM moves the width of one score only", fit_em, of_two)
 
 

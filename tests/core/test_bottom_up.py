@@ -162,8 +162,7 @@ def test_s_is_that_of_the_covariance_of_responses_of_any_precision():
 
 def test_a_column_that_was_deleted_three_times_stays_out():
     given_, _, responses = members_and_responses(1)
-    machine, pulled = Machine(Bases(given_)), given_.Phi.T @ responses
-    added = []
+    machine, pulled, added = Machine(Bases(given_)), given_.Phi.T @ responses, []
     for _ in range(4):
         machine.improve(pulled, None)
         added += machine.index.tolist()

@@ -158,8 +158,7 @@ def test_gains_are_half_of_raos_statistics():
     terms, gain = problem.terms(model.latent), addition_gains(problem, model)
     Z = np.column_stack([problem.Phi, np.ones(40)])
     H = (Z.T * problem.mass * terms.hessian[:, 0, 0]) @ Z + np.diag(np.append(problem.penalty, 0))
-    score = problem.Phi.T @ (problem.mass * terms.score[:, 0])
-    known = [*model.columns, 12]
+    score, known = problem.Phi.T @ (problem.mass * terms.score[:, 0]), [*model.columns, 12]
     for j in np.setdiff1d(np.flatnonzero(score * problem.sign > 0), model.columns):
         left = H[j, j] - H[j, known] @ np.linalg.solve(H[np.ix_(known, known)], H[known, j])
         assert gain[j] == pytest.approx(0.5 * score[j] ** 2 / left, rel=1e-9)
