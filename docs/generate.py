@@ -104,7 +104,7 @@ def estimator_of(key: str) -> str:
     if key in contract.WITHOUT_A_MODEL:
         return "`MRVMClassifier`"
     prior = contract.PRIORS.get(row.priors[0], contract.PRIORS["gamma"])
-    return f"`{type(contract.ESTIMATORS[key](row.likelihood, prior)).__name__}`"
+    return f"`{type(contract.ESTIMATORS[key](contract.piece_of(row.likelihood), prior)).__name__}`"
 
 
 def family_table() -> str:
