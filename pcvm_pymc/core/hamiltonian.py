@@ -101,13 +101,6 @@ class LogPosterior:
         learned = self.problem.hyperprior.rate_shape is not None
         return self.rate_column + learned + (self._noise_size is not None)
 
-    @property
-    def blocks(self) -> list[slice]:
-        """Which parameters are whitened together: all; where several scores have many, those of each."""
-        n, last, end = self.problem.n_scores, self.rate_column, self.n_parameters
-        each = [slice(c, last, n) for c in range(n)] + [slice(last, None)]
-        return [slice(None)] if n == 1 or last <= _TOGETHER else each[: n + end - last]
-
     def _parts(self, parameters: Array) -> tuple[Array, Array, Array]:
         """Return sizes and their slope in v, shape (n_states, n_basis + 1, n_scores), and scales."""
         prior, n_scores = self.problem.hyperprior, self.problem.n_scores
@@ -232,10 +225,11 @@ class LogPosterior:
         found = minimize(falling, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
         return np.asarray(found.x)
 
-    def roots(self, mode: Array) -> list[tuple[Array, Array]]:
-        """Return R and its inverse of each block, ``inv(R R')`` the block's precision near a mode.
+    def roots(self, mode: Array) -> list[tuple[slice, Array, Array]]:
+        """Return blocks of parameters, and R and its inverse: ``inv(R R')`` is their precision near a mode.
 
-        The prior's curvature is the precision expected there, so that it is positive.
+        All parameters are one block; where several scores have many, those of each score, and d. The prior's
+        curvature is the precision expected there, so that it is positive.
         """
         A, prior, target = self._design, self.problem.hyperprior, np.asarray(self.problem.label)
         (size, slope, scale), n_scores = self._parts(mode[None]), self.problem.n_scores
@@ -263,8 +257,20 @@ class LogPosterior:
             diagonal = np.append(diagonal, 2.0 * len(A))
         bent = np.einsum("ncd,ndp->ncp", bend, design).reshape(-1, self.n_parameters)
         H = design.reshape(-1, self.n_parameters).T @ bent + np.diag(diagonal)
-        inverses = [cholesky(H[own, own]) for own in self.blocks]
-        return [(solve_triangular(each, np.eye(len(each))), each) for each in inverses]
+        blocks = [slice(None)]
+        if n_scores > 1 and self.rate_column > _TOGETHER:
+            blocks = [slice(c, self.rate_column, n_scores) for c in range(n_scores)]
+            blocks += [slice(self.rate_column, None)] * (prior.rate_shape is not None)
+        inverses = [(own, cholesky(H[own, own])) for own in blocks]
+        return [(own, solve_triangular(each, np.eye(len(each))), each) for own, each in inverses]
+
+
+def _times(places: Array, matrices: list[tuple[slice, Array]]) -> Array:
+    """Return the products of places and a matrix for each block of parameters."""
+    found = np.empty_like(places)
+    for own, matrix in matrices:
+        found[:, own] = places[:, own] @ matrix
+    return found
 
 
 @dataclass
@@ -298,7 +304,7 @@ class HamiltonianChains:
     n_chains: int = 4
     step: float = 0.3
     centre: Array = field(init=False)
-    roots: list[tuple[Array, Array]] = field(init=False)
+    roots: list[tuple[slice, Array, Array]] = field(init=False)
     place: Array = field(init=False)
 
     def __post_init__(self) -> None:
@@ -317,22 +323,15 @@ class HamiltonianChains:
         return self._parameters(self.place)
 
     def _parameters(self, place: Array) -> Array:
-        return self.centre + self._times(place, [root.T for root, _ in self.roots])
+        return self.centre + _times(place, [(own, root.T) for own, root, _ in self.roots])
 
     def whitened(self, parameters: Array) -> Array:
         """Return the places of parameters, shape (n_states, n_parameters)."""
-        return self._times(parameters - self.centre, [inverse.T for _, inverse in self.roots])
-
-    def _times(self, places: Array, matrices: list[Array]) -> Array:
-        """Return the products of places and a matrix for each block."""
-        found = np.empty_like(places)
-        for own, matrix in zip(self.density.blocks, matrices, strict=True):
-            found[:, own] = places[:, own] @ matrix
-        return found
+        return _times(parameters - self.centre, [(own, each.T) for own, _, each in self.roots])
 
     def _at(self, place: Array) -> tuple[Array, Array]:
         value, gradient = self.density(self._parameters(place))
-        return value, self._times(gradient, [root for root, _ in self.roots])
+        return value, _times(gradient, [(own, root) for own, root, _ in self.roots])
 
     def _move_to(self, place: Array) -> None:
         self.place, (self.value, self.slope) = place, self._at(place)
@@ -402,11 +401,12 @@ class HamiltonianChains:
         """Whiten by the covariance of places, shrunk towards what was the covariance before."""
         flat, at, roots = seen.reshape(-1, seen.shape[2]), self.parameters, []
         self.centre = self._parameters(flat.mean(axis=0, keepdims=True))[0]
-        for own, (root, inverse) in zip(self.density.blocks, self.roots, strict=True):
+        for own, root, inverse in self.roots:
             one = np.eye(len(root))
             share = len(flat) / (len(flat) + 4.0 * len(one))
             factor = cholesky(share * np.cov(flat[:, own].T) + (1.0 - share) * one, lower=True)
-            roots.append((root @ factor, solve_triangular(factor, one, lower=True) @ inverse))
+            whiten = solve_triangular(factor, one, lower=True)
+            roots.append((own, root @ factor, whiten @ inverse))
         self.roots = roots
         self._move_to(self.whitened(at))
 

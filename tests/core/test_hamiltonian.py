@@ -67,7 +67,7 @@ def test_the_gradient_is_that_of_the_density(name):
     for at, slope in zip(np.eye(len(place)), gradient, strict=True):
         high, low = (density((place + sign * 1e-4 * at)[None])[0][0] for sign in (1, -1))
         assert slope == pytest.approx((high - low) / 2e-4, abs=near)
-    for root, inverse in density.roots(place):
+    for _, root, inverse in density.roots(place):
         np.testing.assert_allclose(root @ inverse, np.eye(len(root)), atol=1e-9)
 
 

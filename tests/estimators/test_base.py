@@ -241,8 +241,8 @@ def test_label_noise_bounds_the_probabilities(data):
     probability = model.predict_proba(10 * X)
     assert (probability >= 0.1 - 1e-12).all()
     np.testing.assert_allclose(probability.sum(axis=1), 1.0, atol=1e-12)
-    words_ = "no relevance vector machine with likelihood='label noise'"
-    refused(words_, PCVM(likelihood="label noise", width="evidence").fit, X, words)
+    by_evidence = PCVM(likelihood="label noise", width="evidence")
+    refused("no relevance vector machine with likelihood='label noise'", by_evidence.fit, X, words)
 
 
 def test_columns_of_very_different_spread_are_named_once():
