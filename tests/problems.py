@@ -25,10 +25,22 @@ PROPER = {
 IMPROPER = {"jeffreys": Hyperprior.jeffreys(), "chen2009": Hyperprior.chen2009()}
 
 
-def refused(words, call, *args, **options):
-    """Assert that a call is refused by a ValueError whose message has these words."""
-    with pytest.raises(ValueError, match=words):
+def refused(words, call, *args, error=ValueError, **options):
+    """Assert that a call is refused by an error, by default a ValueError, whose message has these words."""
+    with pytest.raises(error, match=words):
         call(*args, **options)
+
+
+def printed(capsys, status):
+    """Return what the command line printed, where its exit status is 0."""
+    assert status == 0
+    return capsys.readouterr().out
+
+
+def complaint(capsys, status):
+    """Return what the command line wrote to stderr, where its exit status is 2."""
+    assert status == 2
+    return capsys.readouterr().err
 
 
 def interrupted(*_, **__):

@@ -98,8 +98,7 @@ def test_the_onnx_graph_has_the_classifiers_probabilities_and_labels(name, fitte
 
 def test_without_onnx_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ImportError, match=r'pip install "pcvm-pymc\[onnx\]"'):
-        pcvm.to_onnx(None)
+    refused(r'pip install "pcvm-pymc\[onnx\]"', pcvm.to_onnx, None, error=ImportError)
 
 
 MACHINE = RVM(width=1.5)

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from faults import generator
+from problems import complaint, linear, refused
 from problems import interrupted as stopped
-from problems import linear, refused
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.__main__ import main as entry_point
@@ -36,8 +36,7 @@ def test_what_does_not_fit_is_said_at_once(monkeypatch):
     monkeypatch.setattr(resources, "available_bytes", lambda: 8.0 * 2**30)
     X = np.random.default_rng(0).normal(size=(30_000, 2))
     for take in (pcvm.PCVMClassifier(basis=None).fit, pcvm.pcvm_model):
-        with pytest.raises(MemoryError, match=r"30000 rows .*basis=.*memory_limit="):
-            take(X, X[:, 0] > 0)
+        refused(r"30000 rows .*basis=.*memory_limit=", take, X, X[:, 0] > 0, error=MemoryError)
     assert resources.available_bytes() > 0
 
 
@@ -89,8 +88,7 @@ def test_20_interrupts_at_random(tmp_path):
 
 def test_a_file_that_is_in_use_or_cannot_be_written_is_one_line(capsys, tmp_path):
     with alone_in(tmp_path):
-        assert main(["compare", "--out", str(tmp_path), "--force"]) == 2
-    said = capsys.readouterr().err
+        said = complaint(capsys, main(["compare", "--out", str(tmp_path), "--force"]))
     assert "pcvm: error: " in said
     assert "in use by another run" in said
     assert said.count("\n") == 1

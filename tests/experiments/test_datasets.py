@@ -101,8 +101,7 @@ def test_loads_from_a_folder(tmp_path, monkeypatch):
     assert (len(X), len(y), len(X_test), len(y_test)) == (250, 250, 1000, 1000)
     assert "ripley" in available()
     assert "banana" not in available()
-    with pytest.raises(IndexError, match=r"ripley has 1 stored realisation.*k=1"):
-        data.split(1)
+    refused(r"ripley has 1 stored realisation.*k=1", data.split, 1, error=IndexError)
 
 
 def test_stored_realisations_and_missing_cells(tmp_path):
@@ -122,16 +121,13 @@ def test_stored_realisations_and_missing_cells(tmp_path):
 
 def test_what_is_missing_is_named(tmp_path, monkeypatch):
     monkeypatch.delenv("PCVM_DATA", raising=False)
-    with pytest.raises(
-        FileNotFoundError, match=r"'banana' is missing: PCVM_DATA is not set.*Raetsch"
-    ):
-        load("banana")
+    words = "'banana' is missing: PCVM_DATA is not set.*Raetsch"
+    refused(words, load, "banana", error=FileNotFoundError)
     with pytest.raises(FileNotFoundError, match=r"has no raetsch_splice.csv.*Raetsch"):
         load("splice", folder=tmp_path)
     refused("'bananas' is unknown; did you mean banana", load, "bananas")
     monkeypatch.setenv("PCVM_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(NotADirectoryError, match="is not a folder"):
-        load("banana")
+    refused("is not a folder", load, "banana", error=NotADirectoryError)
 
 
 def test_wrong_files_are_named(tmp_path):
@@ -258,8 +254,7 @@ def answered(monkeypatch, folder, source=OPENML_IRIS):
 
 def test_openml_answers(monkeypatch, tmp_path):
     answered(monkeypatch, tmp_path)
-    with pytest.raises(FileNotFoundError, match="'iris_61' is missing"):
-        load("iris_61", folder=tmp_path)
+    refused("'iris_61' is missing", load, "iris_61", folder=tmp_path, error=FileNotFoundError)
     data = load("iris_61", folder=tmp_path, download=True)
     shipped = load("iris")
     np.testing.assert_allclose(np.sort(data.X, axis=0), np.sort(shipped.X, axis=0), atol=0.11)

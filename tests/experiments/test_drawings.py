@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import blobs, refused
+from problems import blobs, printed, refused
 
 from pcvm_pymc import PCVMClassifier, RVMClassifier
 from pcvm_pymc.cli import main
@@ -27,8 +27,8 @@ FORMULAS = [name for name, each in SKETCHES.items() if each.drawing and not each
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_formulas_are_drawn(name, tmp_path, capsys):
-    assert main(["reproduce", name, "--out", str(tmp_path)]) == 0
-    assert "report.html" in capsys.readouterr().out.replace("\n", "")
+    said = printed(capsys, main(["reproduce", name, "--out", str(tmp_path)]))
+    assert "report.html" in said.replace("\n", "")
     folder = tmp_path / "report"
     assert (folder / "picture.png").read_bytes()[:4] == b"\x89PNG"
     assert SKETCHES[name].title in (folder / "report.md").read_text()

@@ -3,7 +3,7 @@ from itertools import groupby
 
 import numpy as np
 import pytest
-from problems import interrupted, refused
+from problems import complaint, interrupted, printed, refused
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from pcvm_pymc.cli import main
@@ -47,14 +47,13 @@ def test_no_table_or_figure_of_a_paper_is_left_out(paper):
 
 def test_what_cannot_be_run_says_why(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["reproduce", "kropotov2006-fig1"]) == 0
-    assert "kropotov2006-fig1 has nothing to run: two curves" in capsys.readouterr().out
+    name = "kropotov2006-fig1"
+    said = printed(capsys, main(["reproduce", name]))
+    assert f"{name} has nothing to run: two curves" in said
     assert list(tmp_path.iterdir()) == []
-    name, sketch = "kropotov2006-fig1", catalogue.SKETCHES["kropotov2006-fig1"]
     refused(f"{name} has no jobs: two curves", catalogue.experiment_of, name)
-    refused("has nothing to run: two curves", sketch_report, sketch)
-    assert main(["list"]) == 0
-    assert "nothing to run: two curves" in " ".join(capsys.readouterr().out.split())
+    refused("has nothing to run: two curves", sketch_report, catalogue.SKETCHES[name])
+    assert "nothing to run: two curves" in " ".join(printed(capsys, main(["list"])).split())
 
 
 def test_a_sketch_is_drawn_or_says_why_not():
@@ -90,8 +89,7 @@ def test_a_small_run_says_so_and_does_not_mix_with_another(tmp_path):
     assert set(report.table["set"]) == set(EXPERIMENTS[LINES].small.sets)
     assert {each["n_test"] for each in report.records} == {500}
     assert "`--small`" in report.to_markdown()
-    with pytest.raises(RunError, match="contains small True, asked for False"):
-        reproduce(LINES, **options)
+    refused("contains small True, asked for False", reproduce, LINES, **options, error=RunError)
 
 
 # --- everything ------------------------------------------------------------------------------
@@ -147,14 +145,10 @@ def test_all_goes_on_after_an_interrupt(few, tmp_path, monkeypatch, capsys):
     assert main(arguments) == 1
 
 
-BAD_REQUESTS = [
-    (["--sets", "iris"], "ALL takes neither --sets nor --classifiers"),
-    (["--repeats", "0"], "repeats=0; needed a whole number of at least 1"),
-]
-
-
-@pytest.mark.parametrize(("extra", "message"), BAD_REQUESTS)
-def test_all_names_bad_requests_before_any_work(extra, message, tmp_path, capsys):
-    assert main(["reproduce", "ALL", "--out", str(tmp_path / "out"), *extra]) == 2
-    assert message in capsys.readouterr().err
+def test_all_names_bad_requests_before_any_work(tmp_path, capsys):
+    arguments = ["reproduce", "ALL", "--out", str(tmp_path / "out")]
+    said = complaint(capsys, main([*arguments, "--sets", "iris"]))
+    assert "ALL takes neither --sets nor --classifiers" in said
+    said = complaint(capsys, main([*arguments, "--repeats", "0"]))
+    assert "repeats=0; needed a whole number of at least 1" in said
     assert not (tmp_path / "out").exists()

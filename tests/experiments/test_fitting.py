@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 import pandas as pd
 import pytest
-from problems import blobs, interrupted
+from problems import blobs, complaint, interrupted, printed, refused
 from rich.console import Console
 
 from pcvm_pymc import MPCVMClassifier, PCVMClassifier
@@ -97,20 +97,17 @@ NO_TABLES = [
 def test_what_is_no_table_is_named(tmp_path, content, words):
     path = tmp_path / "x.csv"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=re.escape(words)):
-        read_table(path, "auto", Console())
+    refused(re.escape(words), read_table, path, "auto", Console(), error=UsageError)
 
 
 def test_numbers_with_a_few_other_cells_are_not_called_text(tmp_path, capsys):
     frame = NUMBERS.astype(object)
     frame.loc[3, "weight"] = "heavy"
     path = written(tmp_path / "x.csv", frame)
-    said = []
-    for more in ([], ["--categorical"]):
-        assert fit(path, tmp_path / "m", "--target", "sort", *more) == 2
-        said.append(capsys.readouterr().err)
-    assert said[0] == said[1]
-    assert "has numbers and 1 values that are none: 'heavy', the first in line 5" in said[0]
+    said = complaint(capsys, fit(path, tmp_path / "m", "--target", "sort"))
+    assert "has numbers and 1 values that are none: 'heavy', the first in line 5" in said
+    encoded = fit(path, tmp_path / "m", "--target", "sort", "--categorical")
+    assert complaint(capsys, encoded) == said
 
 
 @pytest.mark.parametrize("how", [{}, {"sep": ";", "decimal": ","}])
@@ -132,8 +129,7 @@ def test_question_marks_are_missing_cells(tmp_path, capsys, how):
 def test_a_numeric_target_is_called_that_of_a_regression(tmp_path, capsys):
     table = written(tmp_path / "x.csv", pd.DataFrame({"a": range(214), "y": np.arange(214) / 3}))
     for run in (lambda: fit(table, tmp_path / "m"), lambda: main(["compare", str(table)])):
-        assert run() == 2
-        said = capsys.readouterr().err
+        said = complaint(capsys, run())
         assert "'y'" in said
         assert "214 distinct numbers, 0.0 to 71.0: the target of a regression" in said
         assert "RVMRegressor" in said
@@ -161,8 +157,7 @@ def test_scaled_numbers_and_indicators_are_scikit_learns(impute):
 def test_fit_and_predict(tmp_path, capsys):
     model, out = tmp_path / "cats.pcvm", tmp_path / "p.csv"
     table = written(tmp_path / "x.csv", sep=";", decimal=",")
-    assert fit(table, model, *QUICK) == 0
-    said = capsys.readouterr().out
+    said = printed(capsys, fit(table, model, *QUICK))
     assert "separated by semicolons" in said
     assert "sort: cat 24, dog 24" in said
     other = written(tmp_path / "new.csv", NUMBERS[["sort", "weight", "höhe"]].iloc[:10])
@@ -171,18 +166,15 @@ def test_fit_and_predict(tmp_path, capsys):
     assert list(found) == ["sort", "P(cat)", "P(dog)"]
     np.testing.assert_allclose(found[["P(cat)", "P(dog)"]].sum(axis=1), 1.0)
     assert "sort is known for 10 rows: error" in capsys.readouterr().err
-    assert predict(model, other) == 0
-    assert capsys.readouterr().out.startswith("sort,P(cat),P(dog)\n")
-    assert fit(table, model) == 2
-    assert "use --force" in capsys.readouterr().err
+    assert printed(capsys, predict(model, other)).startswith("sort,P(cat),P(dog)\n")
+    assert "use --force" in complaint(capsys, fit(table, model))
 
 
 def test_text_and_missing_cells_are_encoded_and_filled_in_on_request(tmp_path, capsys):
     holes = FRAME.copy()
     holes.loc[3, "weight"], holes.loc[5, "colour"] = np.nan, None
     table, model = written(tmp_path / "x.csv", holes), tmp_path / "m"
-    assert fit(table, model, *QUICK) == 2
-    said = capsys.readouterr().err
+    said = complaint(capsys, fit(table, model, *QUICK))
     assert "columns of text: colour ('red'); encode them with --categorical" in said
     assert fit(table, model, *QUICK, "--categorical", "--impute") == 0
     kept = FittedTable.load(model)
@@ -190,8 +182,7 @@ def test_text_and_missing_cells_are_encoded_and_filled_in_on_request(tmp_path, c
     assert kept.scaler.transform(holes).shape == (48, 4)  # an indicator for each colour
     assert predict(model, table, "--out", str(tmp_path / "p.csv")) == 0
     unseen = written(tmp_path / "new.csv", FRAME.assign(colour="green"))
-    assert predict(model, unseen) == 2
-    said = capsys.readouterr().err
+    said = complaint(capsys, predict(model, unseen))
     assert "has 'green' in 'colour', which the model was not fitted with" in said
     assert "it knows 'blue', 'red'" in said
 
@@ -239,13 +230,12 @@ def test_a_fit_of_many_rows_begins_with_a_forecast(tmp_path, capsys, monkeypatch
     monkeypatch.setattr("pcvm_pymc.experiments.fitting._MANY_ROWS", 50)
     monkeypatch.setattr("pcvm_pymc.experiments.fitting._PROBE", 30)
     table = written(tmp_path / "x.csv", pd.concat([NUMBERS, NUMBERS[:12]]))
-    assert fit(table, tmp_path / "m", "--width", "2", *extra) == 0
-    said = capsys.readouterr().out  # no terminal: a plain line
+    said = printed(capsys, fit(table, tmp_path / "m", "--width", "2", *extra))
+    # no terminal: a plain line
     assert words in said
     assert said.index("takes about") < said.index("Written to")
     monkeypatch.undo()
-    assert fit(table, tmp_path / "n", "--width", "2") == 0
-    assert "takes about" not in capsys.readouterr().out
+    assert "takes about" not in printed(capsys, fit(table, tmp_path / "n", "--width", "2"))
 
 
 def test_an_interrupted_fit_says_that_nothing_was_written(tmp_path, monkeypatch, capsys):
@@ -259,10 +249,8 @@ def test_labels_and_columns_may_look_like_markup(tmp_path, capsys):
     odd = NUMBERS.rename(columns={"höhe": "[red]", "sort": "[/b]"})
     odd["[/b]"] = np.where(LABEL > 0, "[/x]", "[bold]")
     table, model = written(tmp_path / "[x].csv", odd), tmp_path / "[m]"
-    assert fit(table, model, *QUICK) == 0
-    assert "[/b]: [/x] 24, [bold] 24" in capsys.readouterr().out
-    assert predict(model, table) == 0
-    assert "P([/x])" in capsys.readouterr().out
+    assert "[/b]: [/x] 24, [bold] 24" in printed(capsys, fit(table, model, *QUICK))
+    assert "P([/x])" in printed(capsys, predict(model, table))
 
 
 def test_a_wide_table_and_a_long_one(tmp_path, capsys):
@@ -275,8 +263,8 @@ def test_a_wide_table_and_a_long_one(tmp_path, capsys):
     long = tmp_path / "long.csv"
     rows = "".join(f"{i % 97},{i % 2}\n" for i in range(20_000))
     long.write_text("a,y\n" + rows)
-    assert fit(long, tmp_path / "l") == 2
-    assert "20000 rows, and a basis function on each would need 3 GB" in capsys.readouterr().err
+    said = complaint(capsys, fit(long, tmp_path / "l"))
+    assert "20000 rows, and a basis function on each would need 3 GB" in said
 
 
 def third(frame, value):
@@ -296,15 +284,14 @@ UNUSABLE_TABLES = [
 @pytest.mark.parametrize(("change", "words"), UNUSABLE_TABLES)
 def test_new_tables_that_cannot_be_used(fitted, tmp_path, capsys, change, words):
     new = written(tmp_path / "new.csv", change(NUMBERS))
-    assert predict(fitted[1], new) == 2
-    assert words in capsys.readouterr().err
+    assert words in complaint(capsys, predict(fitted[1], new))
 
 
 def test_files_that_are_no_models(fitted, tmp_path, capsys):
     table, model = fitted[0], tmp_path / "m"
     for path in (table, tmp_path / "nowhere", tmp_path):
-        assert predict(path, table) == 2
-        assert "needed a file that `pcvm fit --out` wrote" in capsys.readouterr().err
+        said = complaint(capsys, predict(path, table))
+        assert "needed a file that `pcvm fit --out` wrote" in said
     whole = fitted[1].read_bytes()
     for damaged, words in (
         (whole[:-100], "is damaged"),
@@ -313,8 +300,7 @@ def test_files_that_are_no_models(fitted, tmp_path, capsys):
         (b"", "is no model"),
     ):
         model.write_bytes(damaged)
-        assert predict(model, table) == 2
-        said = capsys.readouterr().err
+        said = complaint(capsys, predict(model, table))
         assert words in said
         assert "needed a file that `pcvm fit --out` wrote" in said
 
@@ -353,8 +339,7 @@ def test_nothing_in_a_model_file_is_run(fitted, tmp_path, capsys):
         crafted.append((f"{i}", "has no model"))
     capsys.readouterr()
     for name, words in crafted:
-        assert predict(tmp_path / name, table) == 2
-        said = capsys.readouterr().err
+        said = complaint(capsys, predict(tmp_path / name, table))
         assert words in said
         assert said.count("\n") == 1
     assert not made.exists()
@@ -369,7 +354,5 @@ BAD_OPTIONS = [
 
 @pytest.mark.parametrize(("extra", "words"), BAD_OPTIONS)
 def test_bad_options_of_fit(fitted, tmp_path, capsys, extra, words):
-    assert fit(fitted[0], tmp_path / "m", *extra) == 2
-    assert words in capsys.readouterr().err
-    assert fit(fitted[0], tmp_path / "no" / "m") == 2
-    assert "there is no folder" in capsys.readouterr().err
+    assert words in complaint(capsys, fit(fitted[0], tmp_path / "m", *extra))
+    assert "there is no folder" in complaint(capsys, fit(fitted[0], tmp_path / "no" / "m"))

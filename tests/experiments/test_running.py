@@ -171,8 +171,7 @@ def test_other_inputs_are_run_again_also_where_the_manifest_is_lost(finished, co
     record["measures"]["error"] = 0.99
     path.write_text(json.dumps(with_checksum(record)))
     (copied / "experiment.json").unlink()
-    with pytest.raises(RunError, match=r"has no run \(experiment.json is missing\)"):
-        report_of(copied)
+    refused(r"has no run \(experiment.json is missing\)", report_of, copied, error=RunError)
     go_on(copied)
     assert table_bytes(copied) == table_bytes(finished)
 
@@ -187,8 +186,7 @@ def test_folders_of_something_else_are_left_alone(finished, tmp_path):
         ("has jobs of lyu2020-table3.*-table6", lambda: report_of(finished, "chen2009-table1")),
         ("mine.txt is a file; needed a folder", lambda: run_lines(tmp_path / "mine.txt")),
     ):
-        with pytest.raises(RunError, match=words):
-            call()
+        refused(words, call, error=RunError)
     assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"]
 
 
@@ -224,8 +222,7 @@ def test_missing_sets_are_named_and_the_rest_runs(tmp_path, monkeypatch):
     assert "the data folder has no glass_uci.csv" in said
     assert str(tmp_path) not in said  # a report names no folder of this machine, an error does
     words = rf"none of the sets is there: glass: .*{place} has no glass_uci.csv"
-    with pytest.raises(RunError, match=words):
-        go_on(tmp_path / "none", sets=["glass"], classifiers=["MLR"])
+    refused(words, go_on, tmp_path / "none", sets=["glass"], classifiers=["MLR"], error=RunError)
     assert not (tmp_path / "none").exists()
     with pytest.raises(TypeError, match=r"out=b'x'; needed a path"):
         go_on(b"x", sets=["iris"], classifiers=["MLR"])
@@ -429,7 +426,5 @@ def test_records_have_checksums(tmp_path):
     assert read_record(path) == record
     for content in ("", "{", "[1]", "3", '{"a": 1}', path.read_text().replace("2.5", "2.6")):
         path.write_text(content)
-        with pytest.raises(StoreError, match=r"record\.json is damaged"):
-            read_record(path)
-    with pytest.raises(StoreError, match="no is missing"):
-        read_record(tmp_path / "no")
+        refused(r"record\.json is damaged", read_record, path, error=StoreError)
+    refused("no is missing", read_record, tmp_path / "no", error=StoreError)

@@ -63,8 +63,7 @@ def test_one_run_has_a_folder(tmp_path):
     folder = tmp_path / "run"
     with files.alone_in(folder):
         words = r"run is in use by another run \(process \d+ on .*wait"
-        with pytest.raises(files.StoreError, match=words):
-            files.alone_in(folder).__enter__()
+        refused(words, files.alone_in(folder).__enter__, error=files.StoreError)
         assert names(folder) == [".pcvm-lock"]
     assert names(folder) == []
     with files.alone_in(folder):
@@ -124,11 +123,9 @@ def test_arrays_of_others_are_refused(tmp_path):
     path = tmp_path / "arrays.npz"
     np.savez(path, **ARRAYS)
     words = r"not a kind of pcvm_pymc \(it has no checksum\); remedy"
-    with pytest.raises(files.StoreError, match=words):
-        files.read_arrays(path, "kind", "remedy")
+    refused(words, files.read_arrays, path, "kind", "remedy", error=files.StoreError)
     files.write_arrays(path, "another", ARRAYS)
-    with pytest.raises(files.StoreError, match="or not a kind"):
-        files.read_arrays(path, "kind", "remedy")
+    refused("or not a kind", files.read_arrays, path, "kind", "remedy", error=files.StoreError)
 
 
 def values(path):
@@ -245,5 +242,4 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
 
 @pytest.mark.parametrize("path", [None, 3, b"bytes", [], ""])
 def test_paths_are_checked(path):
-    with pytest.raises((TypeError, ValueError), match="place="):
-        files.as_path(path, "place")
+    refused("place=", files.as_path, path, "place", error=(TypeError, ValueError))

@@ -109,8 +109,7 @@ def test_another_model_is_refused(drawn):
     learned = small(pcvm.Hyperprior(5.0, 5.0, 1.0, 1.0, rate_shape=1.0))
     refused(r"no draws of \['rate'\]", pcvm.add_log_prior, result, learned)
     refused("result=3; needed a DataTree", pcvm.add_log_prior, 3, model)
-    with pytest.raises(TypeError, match="model=3; needed a pm"):
-        pcvm.add_log_prior(result, 3)
+    refused("model=3; needed a pm", pcvm.add_log_prior, result, 3, error=TypeError)
 
 
 # --- mixtures

@@ -166,5 +166,4 @@ def test_bad_calls(call, words):
 
 
 def test_outside_of_a_block_it_says_so():
-    with pytest.raises(TypeError, match="context stack"):
-        pcvm_latent(X, Y)
+    refused("context stack", pcvm_latent, X, Y, error=TypeError)
