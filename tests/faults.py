@@ -35,6 +35,14 @@ def spoil(place, rng):
     return f"{how} {path.name}"
 
 
+def answer(read, errors):
+    """Return what was read and no words, or nothing and what an error said."""
+    try:
+        return read(), ""
+    except errors as error:
+        return None, str(error)
+
+
 def assert_same(first, second):
     """Compare two results, bit for bit."""
     assert list(first.groups) == list(second.groups)

@@ -21,6 +21,7 @@ def test_names_and_index_are_coordinates_of_model_and_result(result):
     model = pcvm.pcvm_model(TABLE, Y, width=1.2)
     assert list(model.coords["feature"]) == ["height", "weight"]
     assert list(model.coords["obs"]) == list(TABLE.index)
+    assert list(pcvm.new_data(model, TABLE.iloc[3:6])["coords"]["obs"]) == ["p3", "p4", "p5"]
     assert result["posterior"]["latent"].sel(obs="p3").size == 1
     assert result["constant_data"]["centres"].sel(feature="weight").sizes["basis"] == 20
     assert list(pcvm.pcvm_model(X, LABEL).coords["feature"]) == [0, 1]
@@ -57,11 +58,6 @@ def test_other_columns_raise(result, table, words):
     refused(words, pcvm.new_data, pcvm.pcvm_model(TABLE, Y, width=1.2), table)
 
 
-def test_new_rows_of_a_model_have_the_tables_index():
-    model = pcvm.pcvm_model(TABLE, Y, width=1.2)
-    assert list(pcvm.new_data(model, TABLE.iloc[3:6])["coords"]["obs"]) == ["p3", "p4", "p5"]
-
-
 def test_results_survive_netcdf(result, tmp_path):
     pytest.importorskip("h5netcdf")
     for name in ("a.nc", "a.nc", "a.zarr"):
@@ -70,11 +66,6 @@ def test_results_survive_netcdf(result, tmp_path):
         assert list(back["posterior"]["obs"].values) == list(TABLE.index)
         both = [pcvm.predict(each, TABLE)["predictions"] for each in (back, result)]
         np.testing.assert_array_equal(*(each["probability"] for each in both))
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.nc", "a.zarr"]
-    refused("overwrite=True", pcvm.save, result, tmp_path / "a.nc", overwrite=False)
-    (tmp_path / "mine.nc").write_text("not a result")
-    refused("was not written here", pcvm.save, result, tmp_path / "mine.nc")
-    assert (tmp_path / "mine.nc").read_text() == "not a result"
 
 
 def test_damaged_netcdf_is_named(result, tmp_path):

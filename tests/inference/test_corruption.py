@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from faults import assert_same, files_of, generator, spoil
+from faults import answer, assert_same, files_of, generator, spoil
 from problems import blobs
 
 from pcvm_pymc import find_map_em, load, pcvm_model, sample, save
@@ -29,13 +29,6 @@ def spoilt_copies(good, folder, seeds):
         shutil.copytree(good, place)
         yield place, spoil(place, generator(seed))
         shutil.rmtree(place)
-
-
-def answer(read, errors):
-    try:
-        return read(), ""
-    except errors as error:
-        return None, str(error)
 
 
 def check_results(model, folder, seeds):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from faults import full_disk, generator, on_small_disk, spoil
+from faults import answer, full_disk, generator, on_small_disk, spoil
 from problems import refused
 
 import pcvm_pymc as pcvm
@@ -100,7 +100,7 @@ def test_spoiled_arrays_are_named_or_harmless(tmp_path, compressed):
         spoil(path, generator(seed, compressed))
         if not path.exists():
             continue
-        found, said = outcome(lambda: files.read_arrays(path, "kind", "remedy"))
+        found, said = answer(lambda: files.read_arrays(path, "kind", "remedy"), files.StoreError)
         if found is None:
             assert str(path) in said
             assert said.endswith("remedy")
@@ -109,14 +109,6 @@ def test_spoiled_arrays_are_named_or_harmless(tmp_path, compressed):
             assert found.keys() == ARRAYS.keys()
             assert all(np.array_equal(found[key], ARRAYS[key]) for key in ARRAYS)
     assert named > 35
-
-
-def outcome(read):
-    """Return what was read, or what was said."""
-    try:
-        return read(), ""
-    except files.StoreError as error:
-        return None, str(error)
 
 
 def test_arrays_of_others_are_refused(tmp_path):

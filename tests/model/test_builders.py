@@ -330,6 +330,7 @@ BAD_INPUT = [
     ({"basis": [[0.0, 0.0]]}, "basis was given without signs"),
     ({"hyperprior": "wide"}, r"hyperprior='wide' is not a Hyper.*a name of \('defa"),
     ({"precision": "joint", "hyperprior": Hyperprior.jeffreys()}, "needs a proper hyperprior"),
+    ({"kernel": cubic, "width": pm.LogNormal.dist(0.0, 1.0)}, "width is a random variable"),
 ]
 
 
@@ -337,11 +338,6 @@ BAD_INPUT = [
 def test_bad_input_is_named(change, words):
     good = {"X": [[0.0, 1.0], [1.0, 0.0], [2.0, 2.0], [0.5, 1.0]], "y": [0, 1, 0, 1]}
     refused(words, pcvm_model, **{**good, **change})
-
-
-def test_a_random_width_needs_the_rbf(data):
-    with pytest.raises(ValueError, match="width is a random variable"):
-        pcvm_model(*data, kernel=lambda A, B, w: A @ B.T, width=pm.LogNormal.dist(0, 1))
 
 
 @pytest.mark.parametrize("name", ["default", "learned", "plug_in"])
