@@ -120,6 +120,13 @@ def problem(X, label, hyperprior, width=None, *, free_width=False):
     return out
 
 
+def map_result(model):
+    """Return the result of EM on a PyMC model."""
+    from pcvm_pymc import find_map_em  # which imports PyMC
+
+    return find_map_em(model, progressbar=False)
+
+
 def log_normal_density(width, spread=0.5):
     """Return the log density of a width whose logarithm is normal; scipy's takes forty times as long."""
     z = np.log(width) / spread

@@ -29,8 +29,19 @@ def blocks_of(path, language):
 
 
 #: pages of several seconds each, which .ci/run runs with `-m slow`
-LONG = {"several_classes_pymc", "several_classes", "rvm", "several_widths", "intervals"}
-LONG |= {"models", "sparse_probit", "own_classifier", "how_sure", "read_a_posterior", "approximate"}
+LONG = {
+    "several_classes_pymc",
+    "several_classes",
+    "rvm",
+    "several_widths",
+    "intervals",
+    "models",
+    "sparse_probit",
+    "own_classifier",
+    "how_sure",
+    "read_a_posterior",
+    "approximate",
+}
 
 
 def each_page(paths):
@@ -332,8 +343,13 @@ def test_docstrings_and_errors_are_in_plain_words(room):
     assert not found, "\n".join(found)
 
 
-SHORT = ("README.md", "benchmarks/README.md")
-SHORT += ("docs/*.md", "docs/tutorials/*.md", "docs/guides/*.md")
+SHORT = (
+    "README.md",
+    "benchmarks/README.md",
+    "docs/*.md",
+    "docs/tutorials/*.md",
+    "docs/guides/*.md",
+)
 
 
 def sentence_lengths(text):

@@ -10,6 +10,7 @@ from problems import blobs
 
 from pcvm_pymc import PCVMClassifier, find_map_em, pcvm_model, plots, project, select, select_width
 from pcvm_pymc.experiments import pictures
+from pcvm_pymc.experiments.catalogue import EXPERIMENTS
 from pcvm_pymc.experiments.reporting import Section
 from pcvm_pymc.experiments.reporting.report import Report
 from pcvm_pymc.figures import PALETTE, STYLE, plain_log_ticks
@@ -69,14 +70,13 @@ def ranks():
 
 
 ONE, TWO = ("set", "one"), ("set", "two")
+WIDTHS = np.geomspace(0.3, 3, 4)
 PROBABILITY = {n: RNG.uniform(size=30) for n in ("one", "two", "three", "four", "five", "six")}
 # how many panels have rows, curves or bars, whose axes must be named
 PICTURES = {
     "em_trace": lambda model, mode, posterior: plots.plot_em_trace(mode),
     "weights": lambda model, mode, posterior: plots.plot_weights(mode, posterior),
-    "prior": lambda model, mode, posterior: plots.plot_prior_predictive(
-        {"a": model, "b": model}, draws=40
-    ),
+    "prior": lambda model, *_: plots.plot_prior_predictive({"a": model, "b": model}, draws=40),
     "surface": lambda model, mode, posterior: plots.plot_decision_surface(
         mode, posterior, X, LABEL, resolution=8
     ),
@@ -85,10 +85,7 @@ PICTURES = {
     "relevance": lambda *fits: plots.plot_feature_relevance(PCVMClassifier().fit(X, LABEL)),
     "cells": lambda *fits: select(X, LABEL).plot(),
     "widths": lambda *fits: plots.plot_width_criteria(
-        [
-            select_width(X, LABEL, method=each, widths=np.geomspace(0.3, 3, 4))
-            for each in ("cv", "em")
-        ],
+        [select_width(X, LABEL, method=each, widths=WIDTHS) for each in ("cv", "em")],
         error={"training": [0.1] * 4, "test": [0.2] * 4},
     ),
     "projection": lambda *fits: project(
@@ -205,8 +202,6 @@ def test_tables_of_a_report_stand_side_by_side():
     empty = pd.DataFrame()
     beside = Section("The paper: error", (), table, beside=True)
     sections = (Section("Measured: error", (), table), beside, Section("Alone", ("text",)))
-    from pcvm_pymc.experiments.catalogue import EXPERIMENTS
-
     experiment = next(iter(EXPERIMENTS.values()))
     report = Report(experiment, {}, empty, empty, empty, empty, {}, (), sections)
     rows = report.to_html().split("<div class='row'>")[1:]

@@ -6,11 +6,11 @@ import pandas as pd
 import pymc as pm
 import pytest
 from matplotlib.figure import Figure
-from problems import blobs, refused, three_blobs
+from problems import blobs, map_result, refused, three_blobs
 from scipy.special import expit, ndtr
 
 import pcvm_pymc as pcvm
-from pcvm_pymc import Hyperprior, find_map_em, kfold, mpcvm_model, pcvm_model, sample
+from pcvm_pymc import Hyperprior, kfold, mpcvm_model, pcvm_model, sample
 from pcvm_pymc.core.pieces.likelihoods import NoisyProbit
 from pcvm_pymc.core.pieces.probit import log_ndtr
 from pcvm_pymc.inference.sampling import choose_method
@@ -56,7 +56,7 @@ def test_kfold_by_hand(fit):
         train, test = np.flatnonzero(found.fold != k), np.flatnonzero(found.fold == k)
         hyper = posterior["constant_data"]["hyperprior"].values
         model = pcvm_model(X[train], words[train], width=1.2, hyperprior=Hyperprior(*hyper))
-        latent = pcvm.latent_draws(find_map_em(model, progressbar=False), X[test])
+        latent = pcvm.latent_draws(map_result(model), X[test])
         pointwise[test] = log_ndtr(label[test] * latent[0])
     row = found.table.loc["MAP plug-in"]
     assert row["elpd"] == pytest.approx(pointwise.sum())
@@ -107,7 +107,7 @@ def no_sampler(monkeypatch):
 
 
 def around_the_map(model):
-    return drawn_around(find_map_em(model, progressbar=False), model)
+    return drawn_around(map_result(model), model)
 
 
 CLASSIFIERS = {
@@ -131,7 +131,7 @@ def test_kfold_of_several_classes_by_hand(build, no_sampler):
     for k in (1, 2):
         train, test = np.flatnonzero(found.fold != k), np.flatnonzero(found.fold == k)
         one = build(X[train], words[train], hyperprior=Hyperprior(**hyper))
-        results = find_map_em(one, progressbar=False), around_the_map(one)
+        results = map_result(one), around_the_map(one)
         for name, result in zip(("MAP plug-in", "posterior mean"), results, strict=True):
             p = pcvm.predict(result, X[test])["predictions"]["probability"].mean(("chain", "draw"))
             wanted[name][test] = np.log(p.values[np.arange(len(test)), number[test]])
@@ -164,7 +164,7 @@ def test_kfold_keeps_signs_and_likelihood(kind, no_sampler):
         make, link = partial(pcvm_model, **given), expit
     found = kfold(around_the_map(make(X, label)), X, label, cv=2, random_seed=1)
     one = found.fold == 1
-    half = find_map_em(make(X[~one], label[~one]), progressbar=False)
+    half = map_result(make(X[~one], label[~one]))
     p = found.probability["MAP plug-in"][one]
     np.testing.assert_allclose(p, link(pcvm.latent_draws(half, X[one])[0]), rtol=1e-5)
     assert found.table.index.tolist() == ["MAP plug-in", "posterior mean"]
@@ -188,7 +188,7 @@ def test_an_rvm_has_no_mode_and_is_scored_without(monkeypatch):
 
 def test_kfold_refuses_regressions_other_classes_and_what_was_drawn(fit):
     X, _, words = three_blobs()
-    several = find_map_em(mpcvm_model(X, words, width=1.2), progressbar=False)
+    several = map_result(mpcvm_model(X, words, width=1.2))
     other = np.where(words == "a", "z", words)
     refused(r"y has labels \['z'\]; needed the classes \['a', 'b', 'c'\]", kfold, several, X, other)
     regression = pcvm.fit_evidence(pcvm.rvm_model(X, X[:, 0], width=1.2))
@@ -198,8 +198,7 @@ def test_kfold_refuses_regressions_other_classes_and_what_was_drawn(fit):
     width = posterior["posterior"]["bias"] ** 2
     drawn["posterior"] = posterior["posterior"].to_dataset().assign(width=width)
     refused("with a number as width", kfold, drawn, X, words)
-    model = pcvm_model(X, words, width=1.2, likelihood=NoisyProbit(0.1))
-    noisy = find_map_em(model, progressbar=False)
+    noisy = map_result(pcvm_model(X, words, width=1.2, likelihood=NoisyProbit(0.1)))
     noisy["posterior"] = noisy["posterior"].to_dataset().assign(flip=(("chain", "draw"), [[0.1]]))
     refused("has a flip that was drawn", kfold, noisy, X, words)
     hidden = posterior.copy()

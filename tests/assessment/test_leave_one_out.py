@@ -4,7 +4,7 @@ import arviz as az
 import numpy as np
 import pytest
 import xarray as xr
-from problems import banana, refused
+from problems import banana, map_result, refused
 from sklearn.datasets import load_iris
 
 import pcvm_pymc as pcvm
@@ -23,8 +23,7 @@ def rows():
 @pytest.fixture(scope="module")
 def result(rows):
     X, label = rows
-    model = pcvm.pcvm_model(X, label > 0, width=0.8, hyperprior=PRIOR)
-    return pcvm.find_map_em(model, progressbar=False)
+    return map_result(pcvm.pcvm_model(X, label > 0, width=0.8, hyperprior=PRIOR))
 
 
 def test_a_result_is_scored_as_the_classifier_of_the_same_mode(rows, result):
@@ -44,8 +43,7 @@ def test_a_result_is_scored_as_the_classifier_of_the_same_mode(rows, result):
 def test_several_classes_by_both_routes():
     X, y = load_iris(return_X_y=True)
     X, y = X[::4], y[::4]
-    model = pcvm.mpcvm_model(X, y, width=2.0, hyperprior=PRIOR)
-    found = pcvm.find_map_em(model, progressbar=False)
+    found = map_result(pcvm.mpcvm_model(X, y, width=2.0, hyperprior=PRIOR))
     one = pcvm.MPCVMClassifier(width=2.0, hyperprior="plug_in").fit(X, y)
     scored = pcvm.loo(one, X, y)
     # rows that are refitted enlarge what the two modes differ by
@@ -60,8 +58,7 @@ def test_rows_of_both_classes_at_one_place_keep_their_own_bases(rows):
     ((_, problem, weight, bias, own, _),), _ = fitted_problems(one, X, label)
     np.testing.assert_array_equal(own, np.arange(58))
     np.testing.assert_allclose(problem.Phi @ weight + bias, one.decision_function(X), atol=1e-12)
-    model = pcvm.pcvm_model(X, label > 0, width=0.8, hyperprior=PRIOR)
-    found = pcvm.loo(pcvm.find_map_em(model, progressbar=False))
+    found = pcvm.loo(map_result(pcvm.pcvm_model(X, label > 0, width=0.8, hyperprior=PRIOR)))
     np.testing.assert_allclose(found.elpd_i, pcvm.loo(one, X, label).elpd_i, atol=1e-8)
 
 
@@ -81,8 +78,7 @@ def test_an_average_is_scored_by_its_averaged_probabilities(rows):
 
 def test_arviz_compares_point_estimates(rows, result):
     X, label = rows
-    model = pcvm.pcvm_model(X, label > 0, width=6.0, hyperprior=PRIOR)
-    wide = pcvm.find_map_em(model, progressbar=False)
+    wide = map_result(pcvm.pcvm_model(X, label > 0, width=6.0, hyperprior=PRIOR))
     table = az.compare({"narrow": pcvm.loo(result), "wide": pcvm.loo(wide)})
     assert table.index[0] == "narrow"
     assert (table["elpd_diff"].to_numpy() >= 0).all() or (table["elpd_diff"].to_numpy() <= 0).all()
@@ -149,11 +145,11 @@ def test_rows_that_move_far_have_the_scores_of_their_refits(prior):
         plug_in = pcvm.Hyperprior(5.0, 5.0, 1.0, 1.0)
         return pcvm.pcvm_model(X, y, width=0.5, likelihood="logit", hyperprior=plug_in)
 
-    found = pcvm.loo(pcvm.find_map_em(make(X, y), progressbar=False))
+    found = pcvm.loo(map_result(make(X, y)))
     assert found.n_unsettled == 0
     for row in (3, 11, 20, 33):
         rest = np.delete(np.arange(40), row)
-        refit = pcvm.find_map_em(make(X[rest], y[rest]), progressbar=False)
+        refit = map_result(make(X[rest], y[rest]))
         p = pcvm.predict(refit, X[[row]])["predictions"]["probability"].values.item()
         wanted = np.log(p if y[row] else 1 - p)
         assert float(found.elpd_i[row]) == pytest.approx(wanted, abs=0.01)

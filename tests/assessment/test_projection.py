@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from matplotlib.figure import Figure
-from problems import blobs, printed_measures, refused
+from problems import blobs, map_result, printed_measures, refused
 from sklearn.base import clone
 
 import pcvm_pymc as pcvm
@@ -70,10 +70,8 @@ def test_the_classifier_is_the_chosen_submodel(dense, projection):
 
 def test_map_tree_and_classifier_give_the_same_path(dense, projection):
     _, X, words = dense
-    tree = pcvm.find_map_em(
-        pcvm.pcvm_model(X, words, width=1.2, hyperprior=pcvm.Hyperprior.plug_in()),
-        progressbar=False,
-    )
+    prior = pcvm.Hyperprior.plug_in()
+    tree = map_result(pcvm.pcvm_model(X, words, width=1.2, hyperprior=prior))
     other = pcvm.project(tree, sizes=SIZES, random_state=0)
     np.testing.assert_allclose(other.path.kl, projection.path.kl, atol=1e-9)
     np.testing.assert_allclose(other.elpd, projection.elpd, atol=1e-6)
@@ -82,12 +80,10 @@ def test_map_tree_and_classifier_give_the_same_path(dense, projection):
 
 def test_a_free_width_is_fixed_at_its_median_and_results_have_their_inputs():
     X, label = blobs(40, seed=72)
-    model = pcvm.pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5))
-    tree = pcvm.find_map_em(model, progressbar=False)
+    tree = map_result(pcvm.pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5)))
     width = tree["posterior"]["width"].item()
     assert pcvm.project(tree, size=3).classifier.width_ == pytest.approx(width)
-    few = pcvm.pcvm_model(X, label, width=1.2, basis=X[:10], signs=label[:10])
-    tree = pcvm.find_map_em(few, progressbar=False)
+    tree = map_result(pcvm.pcvm_model(X, label, width=1.2, basis=X[:10], signs=label[:10]))
     found = pcvm.project(tree, size=4)
     given = pcvm.project(tree, X, size=4)
     np.testing.assert_array_equal(given.path.kl, found.path.kl)
@@ -209,7 +205,7 @@ def test_references_that_cannot_be_used(projection):
     refused("reference is a dict; needed a DataTree", pcvm.project, {})
     refused("size=3 is not on the path", projection.classifier_of, 3)
     X, label = blobs(20, seed=74)
-    tree = pcvm.find_map_em(pcvm.pcvm_model(X, label), progressbar=False)
+    tree = map_result(pcvm.pcvm_model(X, label))
     refused("y differs from the labels", pcvm.project, tree, X, -label)
     refused("for a PyMC covariance", pcvm.project, tree, kernel=pm.gp.cov.ExpQuad(2, 1.0))
     with pytest.raises(ValueError, match=r"'n_vectors' parameter .* Got 0 "):
@@ -286,8 +282,8 @@ def machine(X, words):
 
 
 def mode(X, words, build=pcvm.mrvm_model, **shared):
-    model = build(X, words, width=1.5, hyperprior=pcvm.Hyperprior.plug_in(), **shared)
-    return pcvm.find_map_em(model, progressbar=False)
+    prior = pcvm.Hyperprior.plug_in()
+    return map_result(build(X, words, width=1.5, hyperprior=prior, **shared))
 
 
 def probabilities(fitted, X):

@@ -14,7 +14,7 @@ from pcvm_pymc.experiments.protocols import Protocol
 from pcvm_pymc.experiments.running import JobName, Store, reproduce, store
 from pcvm_pymc.experiments.running.store import Progress, with_checksum
 
-CANDIDATES = (0.01, 0.1, 1.0, 10.0)
+VALUES = (0.01, 0.1, 1.0, 10.0)
 
 
 class Stopped(BaseException):
@@ -39,9 +39,7 @@ class Costly:
 def costly(monkeypatch):
     monkeypatch.setattr(store, "_PAUSE", 0.0)
     make = Costly()
-    row = replace(
-        CLASSIFIERS["MLR"], name="costly", make=make, candidates=lambda X: {"C": CANDIDATES}
-    )
+    row = replace(CLASSIFIERS["MLR"], name="costly", make=make, candidates=lambda X: {"C": VALUES})
     monkeypatch.setitem(CLASSIFIERS, "costly", row)
     return make
 
@@ -57,9 +55,7 @@ def parts(out):
 
 
 @pytest.mark.parametrize("tuning", ["mean", "each", "median"])
-def test_a_job_that_is_stopped_goes_on_with_the_candidates_that_are_left(
-    costly, tmp_path, monkeypatch, tuning
-):
+def test_a_stopped_job_goes_on_with_the_rest(costly, tmp_path, monkeypatch, tuning):
     changes = {"run": "small", "sets": ("iris",), "protocol": Protocol("", "shares", tuning)}
     changed = replace(EXPERIMENTS["lyu2020-table3"], **changes)
     monkeypatch.setitem(catalogue.EXPERIMENTS, "small", changed)

@@ -7,7 +7,7 @@ import pytest
 from problems import blobs, refused, sinc, three_blobs
 
 import pcvm_pymc as pcvm
-from pcvm_pymc import EvidenceOptions, fit_evidence, latent_draws, predict, rvm_model
+from pcvm_pymc import EvidenceOptions, fit_evidence, latent_draws, rvm_model
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.model.read import read
 
@@ -35,16 +35,6 @@ def test_it_is_the_cores_fit_in_the_papers_groups(method):
     np.testing.assert_array_equal(tree["fit"]["covariance_matrix"], core.covariance)
     assert tree["fit"]["rows"].values[-1] == "bias"
     np.testing.assert_allclose(latent_draws(tree, x)[0], core.latent, atol=1e-9)
-
-
-@pytest.mark.parametrize("noise", [None, 0.1])
-def test_predictions_of_targets_carry_the_noise(noise):
-    x, model = sinc_model(noise=noise)
-    tree = fit_evidence(model)
-    predictions = predict(tree, x[:5])["predictions"]
-    assert "probability" not in predictions
-    assert predictions["noise"].item() == pytest.approx(tree["posterior"]["noise"].item())
-    assert 0.05 < predictions["noise"].item() < 0.15
 
 
 def test_a_stop_at_the_limit_is_logged(caplog):

@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
-from problems import blobs, laplacian, refused, three_blobs, value_point
+from problems import blobs, laplacian, map_result, refused, three_blobs, value_point
 from scipy.special import expit, ndtr
 
 import pcvm_pymc as pcvm
@@ -16,8 +16,16 @@ from pcvm_pymc.inference.results import classes_of, kernel_of, likelihood_of
 from pcvm_pymc.model.distributions import FreeWeight, MarginalBias, MarginalWeight
 from pcvm_pymc.model.read import read
 
-SHORT = {"draws": 4, "tune": 4, "chains": 1, "cores": 1, "random_seed": 1, "progressbar": False}
-SHORT |= {"nuts_sampler": "pymc", "compile_kwargs": {"mode": "FAST_COMPILE"}}
+SHORT = {
+    "draws": 4,
+    "tune": 4,
+    "chains": 1,
+    "cores": 1,
+    "random_seed": 1,
+    "progressbar": False,
+    "nuts_sampler": "pymc",
+    "compile_kwargs": {"mode": "FAST_COMPILE"},
+}
 NOT_CONVERGED = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
@@ -57,8 +65,10 @@ def test_the_likelihood_comes_back_with_its_numbers():
     assert likelihood_of(logit) == Logit()
     unknown = pcvm.fit_evidence(pcvm.rvm_model(X, target))
     assert np.isnan(likelihood_of(unknown).noise)
-    found = pcvm.predict(unknown, X)["predictions"]
-    assert found["noise"].item() == unknown["posterior"]["noise"].item()
+    for fit in (known, unknown):
+        found = pcvm.predict(fit, X)["predictions"]
+        assert found["noise"].item() == fit["posterior"]["noise"].item()
+        assert "probability" not in found
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear-spline"])
@@ -66,8 +76,7 @@ def test_a_built_in_kernel_need_not_be_handed_again(kernel):
     X, label = blobs(20, seed=2)
     X = np.abs(X) / 4
     width = 1.3 if kernel == "rbf" else None
-    model = pcvm.pcvm_model(X, label, kernel=kernel, width=width)
-    tree = pcvm.find_map_em(model, progressbar=False)
+    tree = map_result(pcvm.pcvm_model(X, label, kernel=kernel, width=width))
     assert kernel_of(tree).name == kernel
     assert_allclose(pcvm.latent_draws(tree, X)[0], tree["posterior"]["latent"][0, 0])
     other = {"rbf": "linear-spline", "linear-spline": "rbf"}[kernel]
@@ -149,8 +158,8 @@ def test_models_by_hand_are_fitted_and_packed_whatever_their_names():
 @pytest.fixture(scope="module")
 def result():
     X, label = blobs(30, seed=30)
-    model = pcvm.pcvm_model(X, np.where(label > 0, "ill", "healthy"), width=1.2)
-    return pcvm.find_map_em(model, progressbar=False), X
+    words = np.where(label > 0, "ill", "healthy")
+    return map_result(pcvm.pcvm_model(X, words, width=1.2)), X
 
 
 def test_groups_and_shapes(result):

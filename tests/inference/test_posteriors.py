@@ -7,7 +7,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from calibration import assert_law
-from problems import blobs, refused
+from problems import blobs, map_result, refused
 from scipy import stats
 
 import pcvm_pymc as pcvm
@@ -164,8 +164,7 @@ def test_it_is_a_result_of_an_unknown_width(data, parts, mixed, tmp_path):
         pcvm.predict(pcvm.load(tmp_path / "mixed.zarr"), X)["predictions"]["probability"],
         pcvm.predict(mixed, X)["predictions"]["probability"],
     )
-    model = pcvm.pcvm_model(X, y, width=WIDTHS[0], basis="kmeans", signs="both")
-    mode = pcvm.find_map_em(model, progressbar=False)
+    mode = map_result(pcvm.pcvm_model(X, y, width=WIDTHS[0], basis="kmeans", signs="both"))
     found = pcvm.compare(mode, parts[0], X, y, rivals={"mixture": mixed}).table
     assert np.isfinite(found["log loss"]).all()
 
