@@ -155,9 +155,10 @@ def test_the_arguments_are_those_that_are_documented(name):
         assert arguments == names_in(text, "Parameters")
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in NAMES if inspect.isclass(getattr(pcvm_pymc, name))]
-)
+CLASSES = [name for name in NAMES if inspect.isclass(getattr(pcvm_pymc, name))]
+
+
+@pytest.mark.parametrize("name", CLASSES)
 def test_what_help_shows_of_a_class_says_what_it_is(name):
     for attribute, value in inspect.getmembers(getattr(pcvm_pymc, name)):
         plain = getattr(value, "fget", None) or getattr(value, "__func__", value)

@@ -13,6 +13,7 @@ from problems import animals, blobs
 
 from pcvm_pymc.inference.files import is_scratch
 
+pytestmark = pytest.mark.slow
 KILLS = 20
 
 # `work` is begun in a process of its own, forked once all is loaded: kills fall into the work
@@ -116,34 +117,29 @@ def killed_and_ended(setup, folder):
     return next(line for line in done.stdout.splitlines() if line.startswith("left"))
 
 
-def both(folder, path):
-    return [(folder / name / path).read_bytes() for name in ("calm", "killed")]
+def assert_same_file(folder, path):
+    assert (folder / "calm" / path).read_bytes() == (folder / "killed" / path).read_bytes()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("options", ["{}", '{"memory_limit": 3e5, "n_jobs": 2}'])
 def test_killed_fits_leave_nothing_and_end_the_same(options, tmp_path):
     assert killed_and_ended(FIT.replace("OPTIONS", options), tmp_path) == "left []"
     assert len((tmp_path / "end-calm").read_bytes()) > 0
 
 
-@pytest.mark.slow
 def test_a_killed_sampler_ends_the_same(tmp_path):
     killed_and_ended(SAMPLE, tmp_path)
     assert len((tmp_path / "end-calm").read_bytes()) > 0
 
 
-@pytest.mark.slow
 def test_killed_fits_of_the_command_end_the_same(tmp_path):
     fit = ["fit", str(animals(tmp_path, 100)), "--out", "model", "--basis", "60", "--force"]
     predict = ["predict", "model", str(animals(tmp_path, 100)), "--out", "predicted.csv", "--force"]
     killed_and_ended(COMMAND.replace("ARGUMENTS", repr([fit, predict])), tmp_path)
-    one, two = both(tmp_path, "predicted.csv")
-    assert one == two
+    assert_same_file(tmp_path, "predicted.csv")
     assert not [each for each in (tmp_path / "killed").iterdir() if is_scratch(each)]
 
 
-@pytest.mark.slow
 def test_a_killed_comparison_ends_the_same(tmp_path):
     options = ["--width", "1.0", "--draws", "40", "--chains", "2", "--splits", "1"]
     command = ["compare", str(animals(tmp_path, 100)), "--out", "out", *options]
@@ -157,19 +153,16 @@ def test_a_killed_comparison_ends_the_same(tmp_path):
     assert names[0] == names[1]
 
 
-@pytest.mark.slow
 def test_a_run_killed_20_times_ends_the_same(tmp_path):
     options = ["--repeats", "2", "--classifiers", "PCVM_plug_in", "SVM", "--sets", "overlap"]
     command = ["reproduce", "chen2009-fig4", *options, "--out", "run"]
     killed_and_ended(COMMAND.replace("ARGUMENTS", repr([command])), tmp_path)
-    one, two = both(tmp_path, "run/report/table.csv")
-    assert one == two
+    assert_same_file(tmp_path, "run/report/table.csv")
 
 
 # --- on a cluster ----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_fits_on_a_cluster_survive_20_deaths_of_a_worker(monkeypatch):

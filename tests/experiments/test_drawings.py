@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from problems import blobs, printed, refused
+from runs import reported
 
 from pcvm_pymc import PCVMClassifier, RVMClassifier
 from pcvm_pymc.cli import main
@@ -14,11 +15,9 @@ from pcvm_pymc.experiments.classifiers import TuningTask, opposed_rows
 from pcvm_pymc.experiments.drawings import DRAWINGS
 from pcvm_pymc.experiments.other_kernels import FeatureWidthPCVM
 from pcvm_pymc.experiments.pictures import EXTRAS
-from pcvm_pymc.experiments.reporting import report_of
-from pcvm_pymc.experiments.running import NoSetError, reproduce
+from pcvm_pymc.experiments.running import NoSetError
 from pcvm_pymc.experiments.sketches import sketch_report
 
-QUIET = {"progressbar": False}
 FORMULAS = [name for name, each in SKETCHES.items() if each.drawing and not each.sets]
 
 
@@ -108,9 +107,7 @@ def test_margins_are_twice_the_probability_of_the_own_label_less_one():
 
 
 def test_margins_join_the_measures_of_a_report(tmp_path):
-    out = tmp_path / "run"
-    reproduce("chen2009-margins", sets=["overlap"], small=True, out=out, **QUIET)
-    report = report_of(out)
+    report = reported("chen2009-margins", tmp_path / "run", sets=["overlap"], small=True)
     margin = report.pivot("training margin")
     assert ((margin > 0) & (margin < 1)).all().all()
     titles = [each.title for each in report.sections]
@@ -136,8 +133,7 @@ def test_points_are_summed_ranks_without_the_oracle(tmp_path, monkeypatch):
     table = replace(EXPERIMENTS["kropotov2006-table1"], **few)
     monkeypatch.setitem(catalogue.EXPERIMENTS, "small", table)
     names = ["LDA", "QDA", "1NN"]
-    reproduce("small", repeats=1, classifiers=names, out=tmp_path / "run", **QUIET)
-    report = report_of(tmp_path / "run")
+    report = reported("small", tmp_path / "run", repeats=1, classifiers=names)
     found = next(each for each in report.sections if each.title.startswith("Points in total"))
     wanted = report.pivot("error").rank(axis=1).sum()
     assert found.table["points"].astype(float).tolist() == wanted.tolist()

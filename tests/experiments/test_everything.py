@@ -4,6 +4,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 from problems import complaint, interrupted, printed, refused
+from runs import reported
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from pcvm_pymc.cli import main
@@ -12,12 +13,10 @@ from pcvm_pymc.experiments.catalogue import EXPERIMENTS
 from pcvm_pymc.experiments.classifiers import CLASSIFIERS
 from pcvm_pymc.experiments.drawings import DRAWINGS
 from pcvm_pymc.experiments.protocols import Protocol, realise, thinned
-from pcvm_pymc.experiments.reporting import report_of
-from pcvm_pymc.experiments.running import RunError, reproduce
+from pcvm_pymc.experiments.running import RunError
 from pcvm_pymc.experiments.sketches import sketch_report
 
 LINES = "figueiredo2001-fig3"
-QUIET = {"progressbar": False}
 
 
 # --- what the catalogue lists ----------------------------------------------------------------
@@ -82,14 +81,12 @@ def test_thinned_problems_keep_their_classes():
 
 
 def test_a_small_run_says_so_and_does_not_mix_with_another(tmp_path):
-    out = tmp_path / "run"
-    options = {"repeats": 1, "classifiers": ["LDA"], "out": out, **QUIET}
-    reproduce(LINES, small=True, **options)
-    report = report_of(out)
+    out, options = tmp_path / "run", {"repeats": 1, "classifiers": ["LDA"]}
+    report = reported(LINES, out, small=True, **options)
     assert set(report.table["set"]) == set(EXPERIMENTS[LINES].small.sets)
     assert {each["n_test"] for each in report.records} == {500}
     assert "`--small`" in report.to_markdown()
-    refused("contains small True, asked for False", reproduce, LINES, **options, error=RunError)
+    refused("contains small True, asked for False", reported, LINES, out, **options, error=RunError)
 
 
 # --- everything ------------------------------------------------------------------------------

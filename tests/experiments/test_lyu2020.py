@@ -5,16 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from runs import reported
 
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.experiments.catalogue import EXPERIMENTS, SKETCHES, printed_table
 from pcvm_pymc.experiments.classifiers import CLASSIFIERS, Setting
 from pcvm_pymc.experiments.datasets.generators import overlap_classes
 from pcvm_pymc.experiments.drawings import DRAWINGS
-from pcvm_pymc.experiments.reporting import report_of
 from pcvm_pymc.experiments.reporting.report import Report
 from pcvm_pymc.experiments.reporting.sections import drawn, sections_of
-from pcvm_pymc.experiments.running import reproduce
 
 
 def test_sizes_of_shipped_sets_are_the_printed_ones(monkeypatch):
@@ -39,9 +38,8 @@ def test_the_printed_search_says_that_it_has_diverged(tmp_path):
     with pytest.warns(match="bottom-up: scores grew without bound"):
         model.fit(X, y)
     assert model.status_ is Status.DIVERGED
-    few = {"repeats": 1, "out": tmp_path, "progressbar": False, "small": True}
-    reproduce("lyu2020-algorithm2", sets=["wine"], classifiers=["mPCVM2_printed"], **few)
-    report = report_of(tmp_path)
+    few = {"sets": ["wine"], "classifiers": ["mPCVM2_printed"], "repeats": 1, "small": True}
+    report = reported("lyu2020-algorithm2", tmp_path, **few)
     assert len(report.failures) == 0
     assert report.pivot("error", "paper mean").notna().all(axis=None)
 
@@ -55,9 +53,8 @@ def test_machines_for_all_classes_pairs_and_the_rest_tell_several_classes_apart(
 
 
 def test_warnings_of_fits_are_counted(tmp_path):
-    few = {"repeats": 1, "out": tmp_path, "progressbar": False}
-    reproduce("lyu2020-complexity", sets=["ring_4_100"], classifiers=["mRVM1"], **few)
-    report = report_of(tmp_path)
+    few = {"sets": ["ring_4_100"], "classifiers": ["mRVM1"], "repeats": 1}
+    report = reported("lyu2020-complexity", tmp_path, **few)
     titles = {each.title: each for each in report.sections}
     warned = any(each["warnings"] for each in report.records)
     assert ("What fits warned of" in titles) == warned

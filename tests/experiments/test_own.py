@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from problems import blobs, refused
+from runs import reported
 from sklearn.datasets import load_iris
 
 from pcvm_pymc import MPCVMClassifier, PCVMClassifier
@@ -11,10 +12,8 @@ from pcvm_pymc.experiments.catalogue import EXPERIMENTS
 from pcvm_pymc.experiments.classifiers import CLASSIFIERS, TuningTask
 from pcvm_pymc.experiments.datasets.generators import ring
 from pcvm_pymc.experiments.protocols import Protocol, realise
-from pcvm_pymc.experiments.reporting import report_of
 from pcvm_pymc.experiments.reporting.comparisons import few_vectors, growth, slopes
 from pcvm_pymc.experiments.reporting.report import Report
-from pcvm_pymc.experiments.running import reproduce
 from pcvm_pymc.experiments.sampled import ModelPCVM
 
 
@@ -108,11 +107,9 @@ def test_time_is_shown_against_rows_classes_and_vectors():
 
 
 def test_what_few_vectors_lose_is_told_beside_the_control(tmp_path):
-    out = tmp_path / "run"
-    few = {"repeats": 1, "small": True, "out": out, "progressbar": False}
+    few = {"sets": ["wisconsin_diagnostic"], "repeats": 1, "small": True}
     names = ["default", "default_2", "SVC_tuned"]
-    reproduce("own-vectors", sets=["wisconsin_diagnostic"], classifiers=names, **few)
-    report = report_of(out)
+    report = reported("own-vectors", tmp_path / "run", **few, classifiers=names)
     assert len(report.failures) == 0
     table, picture = few_vectors(report)
     assert table.table.loc["default", "Log loss"] == 0.0

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from cloudpickle import register_pickle_by_value
 from problems import refused
+from runs import reported
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.dummy import DummyClassifier
 from sklearn.naive_bayes import GaussianNB
@@ -21,12 +22,11 @@ from pcvm_pymc.experiments.classifiers import CLASSIFIERS
 from pcvm_pymc.experiments.datasets import SOURCES
 from pcvm_pymc.experiments.protocols import TUNING
 from pcvm_pymc.experiments.reporting import report_of
-from pcvm_pymc.experiments.running import JobName, RunError, Store, reproduce
+from pcvm_pymc.experiments.running import JobName, RunError, Store
 from pcvm_pymc.experiments.running.store import read_record, with_checksum
 from pcvm_pymc.experiments.statistics import MEASURES
 from pcvm_pymc.inference.files import StoreError
 
-QUIET = {"progressbar": False}
 LINES = "figueiredo2001-fig3"
 LINE_SETS = ["half_gaussians_2", "half_gaussians_4"]
 
@@ -82,7 +82,7 @@ FEW = {"sets": ["iris", "wine"], "classifiers": ["MLR", "SVM", "DLSR"], "repeats
 
 
 def go_on(out, **options):
-    return reproduce("lyu2020-table3", out=out, **FEW | options, **QUIET)
+    return reported("lyu2020-table3", out, **FEW | options)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_a_cluster_that_does_not_answer_is_named(tmp_path, monkeypatch):
 
 
 def run_lines(out, classifiers=("LDA",), repeats=1):
-    reproduce(LINES, sets=LINE_SETS, classifiers=classifiers, repeats=repeats, out=out, **QUIET)
+    reported(LINES, out, sets=LINE_SETS, classifiers=classifiers, repeats=repeats)
     return {path: path.read_bytes() for path in files_of(out)}
 
 
@@ -212,8 +212,7 @@ def test_missing_sets_are_named_and_the_rest_runs(tmp_path, monkeypatch):
     place, out = tmp_path / "sets", tmp_path / "run"
     place.mkdir()
     monkeypatch.setenv("PCVM_DATA", str(place))
-    go_on(out, sets=["iris", "winequality_red", "glass"], classifiers=["MLR"])
-    report = report_of(out)
+    report = go_on(out, sets=["iris", "winequality_red", "glass"], classifiers=["MLR"])
     assert set(report.table["set"]) == {"iris"}
     assert "openml.org 40691" not in report.missing["set glass"]
     assert "UCI" in report.missing["set winequality_red"]
@@ -256,8 +255,7 @@ class Deadly(Moody):
 def test_failures_are_recorded_and_the_others_go_on(tmp_path):
     out = tmp_path / "run"
     mine = {"MLR": None, "moody": Moody()}
-    go_on(out, classifiers=mine)
-    report = report_of(out)
+    report = go_on(out, classifiers=mine)
     assert len(report.failures) == 2
     assert set(report.failures["reason"]) == {"RuntimeError: no wine for me"}
     assert "in fit" in report.failures["traceback"][0]
@@ -272,8 +270,7 @@ def test_failures_are_recorded_and_the_others_go_on(tmp_path):
     go_on(out, classifiers=mine, retry=True)
     assert path.stat().st_mtime_ns > before
     # another estimator of the same name has other cells
-    go_on(out, classifiers=mine | {"moody": DummyClassifier()})
-    assert len(report_of(out).failures) == 0
+    assert len(go_on(out, classifiers=mine | {"moody": DummyClassifier()}).failures) == 0
 
 
 def test_processes_give_the_same_table_and_one_that_dies_is_a_failed_job(finished, tmp_path):
@@ -281,8 +278,7 @@ def test_processes_give_the_same_table_and_one_that_dies_is_a_failed_job(finishe
     assert table_bytes(tmp_path / "run") == table_bytes(finished)
     register_pickle_by_value(sys.modules[__name__])  # which workers then need not import
     dying = {"MLR": None, "deadly": Deadly()}
-    go_on(tmp_path / "dying", classifiers=dying, repeats=1, jobs=2)
-    report = report_of(tmp_path / "dying")
+    report = go_on(tmp_path / "dying", classifiers=dying, repeats=1, jobs=2)
     assert len(report.failures) == 1
     assert report.failures["reason"].str.contains("the worker died").all()
     assert len(report.cells) == 3
@@ -294,35 +290,31 @@ def test_tuning_that_fails_is_said_where_it_is_missed(tmp_path, monkeypatch):
 
     row = replace(CLASSIFIERS["SVM"], make=broken, draft=broken)
     monkeypatch.setitem(CLASSIFIERS, "SVM", row)
-    out = tmp_path / "run"
-    go_on(out, classifiers=["SVM", "MLR"])
-    report = report_of(out)
+    report = go_on(tmp_path / "run", classifiers=["SVM", "MLR"])
     assert len(report.failures) == 2 * (2 + 2)
     assert report.failures["reason"].str.contains("every tuning job of SVM failed").sum() == 4
     assert set(report.cells["classifier"]) == {"MLR"}
 
 
 def test_an_estimator_joins_by_its_import_path(tmp_path):
-    out = tmp_path / "run"
     name = "sklearn.naive_bayes:GaussianNB"
-    go_on(out, classifiers=[name])
-    given = tmp_path / "given"
-    go_on(given, classifiers={"mine": GaussianNB()})
-    one, other = report_of(out).cells, report_of(given).cells
-    pd.testing.assert_frame_equal(one.drop(columns="classifier"), other.drop(columns="classifier"))
-    assert report_of(out).manifest["classifiers"] == [name]
+    report = go_on(tmp_path / "run", classifiers=[name])
+    given = go_on(tmp_path / "given", classifiers={"mine": GaussianNB()})
+    one, other = (each.cells.drop(columns="classifier") for each in (report, given))
+    pd.testing.assert_frame_equal(one, other)
+    assert report.manifest["classifiers"] == [name]
 
 
 def test_regression_and_classification_sets_get_what_suits_them(tmp_path):
-    out, classifiers = tmp_path / "run", ["RVM", "RVM_star", "SVM", "LDA"]
-    given = {"sets": ["wave", "linear"], "classifiers": classifiers, **QUIET}
-    reproduce("chmielewski2019-table1", out=out, **given)
-    cells = report_of(out).cells
+    out = tmp_path / "run"
+    given = {"sets": ["wave", "linear"], "classifiers": ["RVM", "RVM_star", "SVM", "LDA"]}
+    report = reported("chmielewski2019-table1", out, **given)
+    cells = report.cells
     assert set(cells.query("set == 'wave'")["classifier"]) == {"RVM", "RVM_star", "SVM"}
     assert set(cells.query("set == 'linear'")["classifier"]) == {"RVM", "SVM", "LDA"}
     assert cells.query("set == 'wave'")["MSE"].notna().all()
     assert cells.query("set == 'linear'")["error"].notna().all()
-    assert report_of(out).missing == {}
+    assert report.missing == {}
     assert "Nothing." in report_of(out, "chmielewski2019-table2").to_markdown()
 
 
@@ -335,7 +327,7 @@ def test_raetschs_protocol_takes_the_median(tmp_path, monkeypatch):
     fewer = replace(SOURCES["relevance"], rows=90, n_train=30)
     monkeypatch.setitem(SOURCES, "relevance", fewer)
     out = tmp_path / "run"
-    reproduce("small", classifiers=["SVM_PCVM", "kNN"], repeats=3, out=out, **QUIET)
+    report = reported("small", out, classifiers=["SVM_PCVM", "kNN"], repeats=3)
     store = Store(out)
 
     def tuned(name):
@@ -350,7 +342,7 @@ def test_raetschs_protocol_takes_the_median(tmp_path, monkeypatch):
     neighbours = store.read(JobName("relevance", "kNN", "score", 2))["parameters"]
     assert neighbours["k"] == median_low(tuned("kNN")["k"])
     # the leader is tuned only, and not in the table
-    assert set(report_of(out).cells["classifier"]) == {"SVM_PCVM", "kNN"}
+    assert set(report.cells["classifier"]) == {"SVM_PCVM", "kNN"}
 
 
 def test_five_replications_of_two_folds_are_tested(tmp_path, monkeypatch):
@@ -358,8 +350,7 @@ def test_five_replications_of_two_folds_are_tested(tmp_path, monkeypatch):
     experiment = replace(EXPERIMENTS["chen2009-table4"], sets=sets, control="LDA", run="small")
     monkeypatch.setitem(catalogue.EXPERIMENTS, "small", experiment)
     out = tmp_path / "run"
-    reproduce("small", classifiers=["LDA", "QDA", "1NN"], out=out, **QUIET)
-    report = report_of(out)
+    report = reported("small", out, classifiers=["LDA", "QDA", "1NN"])
     assert set(report.table["n"]) == {10}
     titles = [section.title for section in report.sections]
     tests = next(s for s in report.sections if s.title.startswith("5x2cv F tests"))
@@ -384,9 +375,8 @@ QUICK = {
 }
 
 
-def check_report(out, name, report_folder):
+def check_report(report, out, report_folder):
     """Check that a run has ended, and that its report and those of its other tables are written."""
-    report = report_of(out)
     assert len(report.failures) == 0, report.failures["traceback"][0]
     assert len(report.cells) > 0
     assert all(key.startswith("set ") for key in report.missing)
@@ -398,13 +388,13 @@ def check_report(out, name, report_folder):
     for other in EXPERIMENTS.values():
         if other.run == report.experiment.run:
             assert report_of(out, other.name).to_html()
-    return report, page
+    return page
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_experiments_on_generated_sets(name, tmp_path):
-    reproduce(name, repeats=1, out=tmp_path / "run", **QUICK[name], **QUIET)
-    report, page = check_report(tmp_path / "run", name, tmp_path / "report")
+    report = reported(name, tmp_path / "run", repeats=1, **QUICK[name])
+    page = check_report(report, tmp_path / "run", tmp_path / "report")
     assert report.missing == {}
     if report.experiment.figure:
         assert (tmp_path / "report" / "picture.png").read_bytes()[:4] == b"\x89PNG"
@@ -415,8 +405,8 @@ def test_experiments_on_generated_sets(name, tmp_path):
 @pytest.mark.parametrize("name", [name for name, each in EXPERIMENTS.items() if each.run == name])
 def test_a_small_part_of_every_experiment(name, tmp_path, data_folder):
     options = {"repeats": 2, "small": True, "jobs": 2, "folder": data_folder}
-    reproduce(name, out=tmp_path / "run", **options, **QUIET)
-    check_report(tmp_path / "run", name, tmp_path / "report")
+    report = reported(name, tmp_path / "run", **options)
+    check_report(report, tmp_path / "run", tmp_path / "report")
 
 
 def test_records_have_checksums(tmp_path):

@@ -241,6 +241,7 @@ SIGNS = np.where(np.arange(N) % 2 == 0, 1, -1)
 PCVM = {"signs": SIGNS, "width": 1.0, "hyperprior": PRIORS["fixed"]}
 FREE = {"width": 1.0, "hyperprior": PRIORS["fixed"]}
 BY_CLASS = {"signs": class_signs(np.arange(N) % 3, 3), "width": 1.0, "hyperprior": PRIORS["fixed"]}
+WIDTH = pm.LogNormal.dist(0.0, 0.5)
 HORSESHOE = pcvm.HalfHorseshoe(0.3, 2.0, 1.0, 1.0)
 
 
@@ -255,9 +256,7 @@ def of_numbers(**options):
 NUTS = {
     "PCVM": lambda: binary(pcvm.pcvm_model, **PCVM),
     "PCVM, half-horseshoe": lambda: binary(pcvm.pcvm_model, **PCVM | {"hyperprior": HORSESHOE}),
-    "PCVM, random width": lambda: binary(
-        pcvm.pcvm_model, **PCVM | {"width": pm.LogNormal.dist(0.0, 0.5)}
-    ),
+    "PCVM, random width": lambda: binary(pcvm.pcvm_model, **PCVM | {"width": WIDTH}),
     "PCVM, explicit precisions": lambda: binary(pcvm.pcvm_model, **PCVM, precision="joint"),
     "PCVM, logit": lambda: binary(pcvm.pcvm_model, **PCVM, likelihood="logit"),
     "PCVM, label noise": lambda: binary(pcvm.pcvm_model, **PCVM, likelihood=NoisyProbit(0.1)),

@@ -23,11 +23,16 @@ def model():
     return pcvm_model(X, label, width=1.0)
 
 
-def spoilt_copies(good, folder, seeds):
+def spoilt_copies(good, folder, seeds, read, errors):
+    """Yield each copy, what was done to it, and what was read: nothing where an error named it."""
     for seed in seeds:
         place = folder / f"copy-{seed}"
         shutil.copytree(good, place)
-        yield place, spoil(place, generator(seed))
+        did = spoil(place, generator(seed))
+        found, said = answer(lambda place=place: read(place), errors)
+        if found is None:
+            assert str(place) in said, did
+        yield place, did, found
         shutil.rmtree(place)
 
 
@@ -35,10 +40,8 @@ def check_results(model, folder, seeds):
     result = find_map_em(model, progressbar=False)
     good = save(result, folder / "good.zarr")
     named = 0
-    for place, _ in spoilt_copies(good, folder, seeds):
-        found, said = answer(lambda place=place: load(place), StoreError)
+    for _, _, found in spoilt_copies(good, folder, seeds, load, StoreError):
         if found is None:
-            assert str(place) in said
             named += 1
         else:  # a foreign file, or metadata that Zarr has twice
             assert_same(found, load(good))
@@ -46,15 +49,14 @@ def check_results(model, folder, seeds):
 
 
 def check_checkpoints(model, folder, seeds):
+    def run(checkpoint):
+        return sample(model, checkpoint=checkpoint, **GIBBS, **QUIET)
+
     good = folder / "good"
-    whole = sample(model, checkpoint=good, **GIBBS, **QUIET)
+    whole = run(good)
     named = 0
-    for place, did in spoilt_copies(good, folder, seeds):
-        back, said = answer(
-            lambda place=place: sample(model, checkpoint=place, **GIBBS, **QUIET), StoreError
-        )
+    for _, _, back in spoilt_copies(good, folder, seeds, run, StoreError):
         if back is None:
-            assert str(place) in said, did
             named += 1
         else:  # a chain that was removed begins anew, and ends the same
             np.testing.assert_array_equal(back["posterior"]["latent"], whole["posterior"]["latent"])
@@ -65,10 +67,7 @@ def check_cells(model, folder, seeds):
     good = folder / "good"
     reproduce("lyu2020-table3", out=good, **RUN)
     expected = report_of(good).cells.drop(columns="seconds", errors="ignore")
-    for place, did in spoilt_copies(good, folder, seeds):
-        found, said = answer(lambda place=place: report_of(place), RunError)
-        if found is None:
-            assert str(place) in said, did
+    for place, did, _ in spoilt_copies(good, folder, seeds, report_of, RunError):
         reproduce("lyu2020-table3", out=place, **RUN)
         assert report_of(place).cells.equals(expected), did
         assert {path.name for path in files_of(good)} <= {path.name for path in files_of(place)}

@@ -24,10 +24,10 @@ def test_sampling_converges_at_100_rows():
     assert f"({found.divergences} divergence" in str(found)
 
 
-@pytest.mark.parametrize(
-    "sampler",
-    ["pymc", *(pytest.param(each, marks=pytest.mark.slow) for each in ("nutpie", "numpyro"))],
-)
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("nutpie", "numpyro")]
+
+
+@pytest.mark.parametrize("sampler", ["pymc", *SLOW])
 def test_other_samplers_run_and_are_checked(sampler, caplog):
     pytest.importorskip(sampler)
     X, label = blobs(20, seed=40)

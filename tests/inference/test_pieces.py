@@ -176,8 +176,7 @@ def test_groups_and_shapes(result):
 
 def test_zarr_keeps_everything(result, tmp_path):
     tree, X = result
-    pcvm.save(tree, tmp_path / "map.zarr")
-    back = pcvm.load(tmp_path / "map.zarr")
+    back = pcvm.load(pcvm.save(tree, tmp_path / "map.zarr"))
     xr.testing.assert_identical(tree, back)
     assert classes_of(back).tolist() == ["healthy", "ill"]
     assert_array_equal(pcvm.latent_draws(back, X), pcvm.latent_draws(tree, X))

@@ -79,8 +79,7 @@ def test_psense_takes_it(drawn, tmp_path):
     model, result = drawn
     with model:
         with_prior = pcvm.add_log_prior(result)
-    pcvm.save(with_prior, tmp_path / "result")
-    for tree in (with_prior, pcvm.load(tmp_path / "result")):
+    for tree in (with_prior, pcvm.load(pcvm.save(with_prior, tmp_path / "result"))):
         of_prior = arviz_stats.psense(tree, group="prior", var_names=["magnitude"])
         of_data = arviz_stats.psense(tree, group="likelihood", var_names=["latent"])
         assert np.isfinite(of_prior["magnitude"]).all()
@@ -159,11 +158,9 @@ def test_it_is_a_result_of_an_unknown_width(data, parts, mixed, tmp_path):
     X, y = data
     assert "Phi" not in mixed["constant_data"]
     assert json.loads(mixed.attrs["pieces"])["kernel"]["width"] is None
-    pcvm.save(mixed, tmp_path / "mixed.zarr")
-    np.testing.assert_array_equal(
-        pcvm.predict(pcvm.load(tmp_path / "mixed.zarr"), X)["predictions"]["probability"],
-        pcvm.predict(mixed, X)["predictions"]["probability"],
-    )
+    back = pcvm.load(pcvm.save(mixed, tmp_path / "mixed.zarr"))
+    found, wanted = (pcvm.predict(each, X)["predictions"] for each in (back, mixed))
+    np.testing.assert_array_equal(found["probability"], wanted["probability"])
     mode = map_result(pcvm.pcvm_model(X, y, width=WIDTHS[0], basis="kmeans", signs="both"))
     found = pcvm.compare(mode, parts[0], X, y, rivals={"mixture": mixed}).table
     assert np.isfinite(found["log loss"]).all()

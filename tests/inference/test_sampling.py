@@ -151,24 +151,21 @@ LONG = {"method": "gibbs", "draws": 60, "thin": 1, "max_sweeps": 1500, "chains":
 
 @pytest.fixture(scope="module")
 def undisturbed(request):
-    if request.param == "three classes":
+    if request.param == "classes":
         model = pcvm.mpcvm_model(blobs(18)[0], np.arange(18) % 3, width=1.5)
     else:
-        unknown = request.param == "unknown width"
+        unknown = request.param == "unknown"
         model = small(n=20, width=pm.LogNormal.dist(0.0, 0.5) if unknown else 1.2)
     whole = pcvm.sample(model, random_seed=3, **LONG)
     assert whole["posterior"].attrs["thin"] > 1  # more than one round, or this tests little
     return model, whole
 
 
-@pytest.mark.parametrize(
-    ("undisturbed", "survived"),
-    [
-        *(("fixed width", 0), ("fixed width", 31), ("fixed width", 55)),
-        *(("unknown width", 31), ("three classes", 31)),
-    ],
-    indirect=["undisturbed"],
-)
+# the width or that of three classes, and how often chains are written before the run is killed
+KILLED = [("fixed", 0), ("fixed", 31), ("fixed", 55), ("unknown", 31), ("classes", 31)]
+
+
+@pytest.mark.parametrize(("undisturbed", "survived"), KILLED, indirect=["undisturbed"])
 def test_a_killed_run_goes_on_where_it_stopped(undisturbed, tmp_path, monkeypatch, survived):
     model, whole = undisturbed
     write, count = Chain.write, [0]

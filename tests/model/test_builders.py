@@ -63,9 +63,10 @@ def cubic(X, Z, width):
     return np.abs(X[:, :1] - Z[:, 0]) ** 3 / width
 
 
-@pytest.mark.parametrize(
-    "kernel", ["rbf", cubic, pm.gp.cov.Matern52(2, ls=0.8)], ids=["rbf", "function", "covariance"]
-)
+KERNELS = {"rbf": "rbf", "function": cubic, "covariance": pm.gp.cov.Matern52(2, ls=0.8)}
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_setting_the_inputs_sets_all_that_follows_from_them(data, kernel):
     X, y = data
     model = pcvm_model(*data, kernel=kernel)
