@@ -12,9 +12,9 @@ from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.model.read import read
 
 
-def sinc_model(**kwargs):
+def sinc_model():
     x, target = sinc(50, end=6.0)
-    return x, rvm_model(x, target, width=2.0, **kwargs)
+    return x, rvm_model(x, target, width=2.0)
 
 
 @pytest.mark.parametrize("method", ["sequential", "batch"])
