@@ -83,6 +83,9 @@ def test_a_callable_kernel_is_checked():
     np.testing.assert_array_equal(found, X @ Z.T / 2)
     for kernel, words in BAD_KERNELS:
         refused(words, kernels.design_matrix, kernel, X, Z, 1.0)
+    form = kernels.MatrixRBF(np.eye(7))
+    refused(f"needed {X.shape[1]}, the columns", form, X, Z)
+    assert form in {form}  # it has a hash, though an array has none
 
 
 def test_scales_of_the_data():
@@ -90,6 +93,7 @@ def test_scales_of_the_data():
     assert kernels.width_bounds(X) == (1.0, 4.0)
     assert kernels.median_distance(X) == 3.0
     np.testing.assert_allclose(kernels.width_grid(X, 3, low=0.5, high=2.0), [1.5, 3.0, 6.0])
+    assert len(kernels.width_grid(X)) == 9
     same = np.ones((3, 2))
     assert kernels.width_bounds(same) == (1.0, 1.0)
     assert kernels.median_distance(same) == 1.0

@@ -217,6 +217,20 @@ def test_a_second_beginning_never_ends_lower(seed, width):
         assert found.log_evidence >= fit_sequential(problem).log_evidence
 
 
+def test_the_next_noise_is_that_of_eq_8():
+    rng = np.random.default_rng(5)
+    Phi, target, alpha = rng.normal(size=(20, 3)), rng.normal(size=20), rng.exponential(size=3)
+    gram, products = Phi.T @ Phi, Phi.T @ target
+    covariance = np.linalg.inv(np.diag(alpha) + 4.0 * gram)
+    weight, variance = 4.0 * covariance @ products, np.diag(covariance)
+    quadratic = rank_one.Quadratic(Phi.T, gram, products, target @ target, 20.0)
+    swept = rank_one.Swept(alpha, np.zeros((3, 3)), -variance, weight, np.arange(3))
+    left, free = np.sum((target - Phi @ weight) ** 2), 20 - np.sum(1 - alpha * variance)
+    found = rank_one._next_noise(quadratic, swept, 3, 0.01)
+    assert found == pytest.approx(np.sqrt(left / free))
+    assert rank_one._next_noise(quadratic, swept, 3, 9.0) == 9.0
+
+
 @pytest.mark.fixed_seeds  # a seed whose noise once ended at 1e27
 def test_wide_bases_whose_rounding_tells_end_where_nothing_gains():
     """120 rows in one dimension under a width of four: all columns came in, and the noise ended at 1e27."""

@@ -118,6 +118,4 @@ def _time_to_wall(mean: float, away: float, speed: float, just_hit: bool) -> flo
     time = math.atan2(speed, away) + math.acos(min(-mean / radius, 1.0))
     if just_hit and abs(time) < _JUST_HIT:
         return math.inf
-    if time < -_JUST_HIT:
-        time += 2.0 * math.pi
     return max(time, 0.0)
