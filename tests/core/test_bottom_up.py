@@ -241,6 +241,22 @@ def test_two_classes_end_where_no_change_is_admissible_and_the_slopes_vanish(bia
             assert q**2 <= s * (1 + 1e-6)
 
 
+def test_precisions_are_set_one_after_another_each_under_the_new_ones_before():
+    given_ = two_classes(seed=4)
+    machine = machine_of(given_, fit_bottom_up(given_))
+    m, pulled = len(machine.index), 30.0 * np.random.default_rng(1).normal(size=(101, 1))
+    alpha, gram = machine.alpha.copy(), machine.bases.beta * machine.cross[:, machine.index]
+    moved = machine.reestimate(pulled)
+    old = alpha.copy()
+    for j in range(m):
+        covariance = np.linalg.inv(np.diag(alpha) + gram)
+        variance = covariance[j, j]
+        s, q = 1 / variance - alpha[j], covariance[j] @ pulled[machine.index, 0] / variance
+        alpha[j] = s**2 / (q**2 - s) if q**2 > s else alpha[j]
+    np.testing.assert_allclose(machine.alpha, alpha, rtol=1e-8)
+    assert moved == pytest.approx(np.abs(np.log(alpha / old)).max())
+
+
 def test_the_log_posterior_is_that_of_the_weights_given_the_precisions():
     given_ = two_classes(seed=4)
     seen = []

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from calibration import assert_means, posterior_on_a_grid
 from problems import blobs
+from scipy.optimize import approx_fprime
 from scipy.special import ndtr
 
 from pcvm_pymc.core.gibbs import GibbsProblem, block
@@ -54,6 +55,21 @@ def test_moves_keep_the_posterior_above_the_wall(likelihood, scale):
     points, share = posterior_on_a_grid(*args, floor=wall)
     assert_means(functions(draws), share @ functions(points))
     assert len(np.unique(draws[:, 0])) > 0.45 * len(draws)  # steps are short
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_forces_are_slopes_of_the_log_density(likelihood):
+    p, rng = problem(likelihood), np.random.default_rng(0)
+    columns, unit, place = rng.normal(size=(3, 14)), np.array([0.5, 2.0, 1.0]), rng.normal(size=3)
+    given = Given(p.label, p.parameters._replace(c=1.7), RATE, augmented(likelihood))
+
+    def density(at, slope):
+        return block._log_density(columns, unit, at, at @ columns, given, slope)
+
+    found, none = np.empty(3), np.empty(3)
+    density(place, found)
+    wanted = approx_fprime(place, density, 1e-6, none)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_more_than_thirty_stay():

@@ -90,13 +90,14 @@ def test_a_width_at_which_no_row_sees_a_basis_is_no_error():
     assert volume == pytest.approx(np.log(1e-3 / state.width))
 
 
-def test_a_width_stays_where_its_prior_has_a_density():
+@pytest.mark.parametrize("shape", [(), 2])
+def test_a_width_stays_where_its_prior_has_a_density(shape):
     X, label = blobs(12, n_features=2, seed=1)
-    model = pcvm_model(X, label, width=pm.Uniform.dist(0.95, 1.05), hyperprior=FIXED)
+    model = pcvm_model(X, label, width=pm.Uniform.dist(0.95, 1.05, shape=shape), hyperprior=FIXED)
     problem, rng = GibbsProblem.of(read(model, "gibbs")), np.random.default_rng(0)
     width = advance(problem, problem.start(rng), rng, draws=40, thin=10)[3]
     assert ((width > 0.95) & (width < 1.05)).all()
-    assert len(np.unique(width)) > 5
+    assert min(len(np.unique(each)) for each in np.atleast_2d(width.T)) > 5
 
 
 @pytest.mark.parametrize("prior", [FIXED, LEARNED], ids=["fixed", "learned"])
