@@ -53,7 +53,7 @@ N_CHAINS, WARM_UP, N_STATES = 4, 300, 500
 # of the latent function, at which chains have converged; see `_agree`
 MOST_RHAT, LEAST_ESS = 1.01, 400.0
 _MOST_RHAT_OF_A_PART, _LEAST_STATES = 1.05, 100
-_JUDGED_ROWS = 200  # at most, at which the latent function is judged
+_JUDGED = 200  # values of the latent function, at most
 _MOST_STATES = 2000  # of a chain in memory: beyond, every other is kept
 _ROWS = 100  # predicted at a time
 
@@ -334,7 +334,8 @@ def sample_posterior(
     """
     from arviz_stats.base import array_stats  # slow to import
 
-    rows = density.problem.Phi[:: -(-len(density.problem.Phi) // _JUDGED_ROWS)]
+    Phi = density.problem.Phi
+    rows = Phi[:: -(-len(Phi) * density.problem.n_scores // _JUDGED)]
     n_warm_up = min(WARM_UP, max_iter // 2)
     n_states = min(max(draws, int(share * N_STATES), _LEAST_STATES), max_iter - n_warm_up)
     chains = HamiltonianChains(density, rng, N_CHAINS)
