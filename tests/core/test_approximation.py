@@ -146,13 +146,19 @@ def test_the_truncated_normal_has_the_fits_moments(fitted):
     assert drawn[:, :-1].min() >= 0.0
     assert np.abs((drawn.mean(0) - fit.mean) / sd).max() < 0.15
     np.testing.assert_allclose(drawn.std(0) / sd, 1.0, atol=0.15)
-    # what replaces each size's prior leaves the tilted mean
+    assert_means_are_left(fit)
+
+
+def assert_means_are_left(fit):
+    """Check that what replaces the priors leaves the tilted means; return its precisions."""
     (mean, covariance), p = fit.truncated, len(fit.mean)
     precision, cavity = np.linalg.inv(covariance), 1.0 / fit.cavity_variance[-p:]
-    total = np.diag(precision - fit.row_precision) + cavity
-    linear = precision @ mean - fit.row_shift + cavity * fit.cavity_mean[-p:]
-    found = half_line_tilted((linear / total)[:-1], 1.0 / total[:-1]).mean
-    np.testing.assert_allclose(found, fit.tilted.mean[-p:-1], rtol=1e-6)
+    factor = precision - fit.row_precision
+    total = np.diag(factor) + cavity
+    place = (precision @ mean - fit.row_shift + cavity * fit.cavity_mean[-p:]) / total
+    found = np.append(half_line_tilted(place[:-1], 1.0 / total[:-1]).mean, place[-1])
+    np.testing.assert_allclose(found, fit.tilted.mean[-p:], rtol=1e-6, atol=1e-9)
+    return np.diag(factor)
 
 
 def test_normals_on_a_half_line_have_the_moments_asked_for():
@@ -171,6 +177,17 @@ def test_heavy_tails_converge_and_are_drawn(c):
     drawn = fit.draws(np.random.default_rng(1), 2000)
     sd = np.sqrt(np.diag(fit.covariance))
     assert np.abs((drawn.mean(0) - fit.mean) / sd).max() < 0.2
+    # no density by the tilted variances: those wider than their cavity get E[precision | w]
+    fit = replace(fit, bias_site=(-1e-3, 0.0))
+    p, prior = len(fit.mean), fit.hyperprior
+    mean, variance = (each[-p:] for each in fit.tilted[1:])
+    spread = approximation.propagation.half_line_matching(mean[:-1], variance[:-1])[1]
+    own = np.append(1.0 / spread - 1.0 / fit.cavity_variance[-p:-1], -1e-3)
+    a = np.append(np.full(p - 1, 2 * prior.c + 1), 2 * prior.e + 1)
+    b = np.append(np.full(p - 1, 2 * prior.d), 2 * prior.f)
+    wanted = np.where(own > 0, own, a / (mean**2 + variance + b))
+    assert (own > 0).any()
+    np.testing.assert_allclose(assert_means_are_left(fit), wanted, rtol=1e-6, atol=1e-9)
 
 
 def test_truncated_draws_have_the_integrals_moments():

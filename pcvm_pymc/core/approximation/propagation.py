@@ -150,9 +150,8 @@ class PropagationFit(Ended):
         try:
             return self._product(total - cavity, linear - cavity * cavity_mean)
         except LinAlgError:
-            size = mean**2 + variance
-            least = (2.0 * prior.c + 1.0) / (2.0 * prior.d + size)
-            least[-1] = (2.0 * prior.e + 1.0) / (2.0 * prior.f + size[-1])
+            size = np.sqrt(mean**2 + variance)
+            least = np.append(prior.weight_precision(size[:-1]), prior.bias_precision(size[-1]))
             total = np.where(total > cavity, total, cavity + least)
             place = np.append(half_line_location(mean[:-1], 1.0 / total[:-1]), mean[-1])
             return self._product(total - cavity, total * place - cavity * cavity_mean)
