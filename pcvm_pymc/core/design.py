@@ -105,7 +105,7 @@ class Sums:
             self.pull + other.pull,
             self.total + other.total,
             max(self.change, other.change),
-            None if self.gram is None or other.gram is None else self.gram + other.gram,
+            None if self.gram is None else self.gram + other.gram,
         )
 
 

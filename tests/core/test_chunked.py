@@ -103,6 +103,9 @@ def test_free_weights_and_other_kernels(hyperprior, kernel, signs):
     wanted, found = (fit_em(each, None, TIGHT) for each in problems)
     np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-6)
     assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-8)
+    wanted, found = (Start.ridge(each, 3.0) for each in problems)
+    np.testing.assert_allclose(found.weight, wanted.weight, atol=1e-9)
+    assert found.bias == pytest.approx(wanted.bias, abs=1e-9)
 
 
 @pytest.mark.parametrize("signs", [True, False])

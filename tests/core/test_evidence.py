@@ -86,6 +86,8 @@ def test_the_log_evidence_under_student_t_noise_is_laplaces(seed):
         np.linalg.slogdet(np.eye(2) + (scaled.T * bend) @ scaled)[1]
         for bend in (end.curvature, hessian)
     )
+    laplace = likelihood.log_likelihood(end.latent, target) - 0.5 * (alpha @ end.mean**2 + true)
+    assert end.log_evidence == pytest.approx(laplace, abs=1e-9)
     missing = 0.5 * (bound - true)
     assert abs(end.log_evidence - exact) < abs(end.log_evidence - missing - exact)
 
@@ -288,6 +290,8 @@ def test_the_noise_may_be_told_beside_the_problem():
     assert EvidenceProblem.of(given_).noise is None
     assert EvidenceProblem(Phi, target, "gaussian").likelihood.name == "normal"
     assert replace(told, bias=False).noise == 0.1
+    assert told.bias
+    assert not EvidenceProblem.of(replace(given_, bias="none")).bias
 
 
 OTHER_PROBLEMS = [
@@ -325,10 +329,16 @@ def noisy_cosine(n, seed=0, spread=(-4.0, 4.0)):
     return x, np.cos(x[:, 0]) + 0.15 * rng.normal(size=n)
 
 
-@given(st.integers(0, 1000), st.booleans(), st.sampled_from(["rbf", "linear-spline"]))
+@given(
+    st.integers(0, 1000),
+    st.booleans(),
+    st.sampled_from(["rbf", "linear-spline"]),
+    st.sampled_from([1, 9]),
+)
 @settings(max_examples=20)
-def test_star_is_the_augmented_model(seed, bias, kernel):
+def test_star_is_the_augmented_model(seed, bias, kernel, unit):
     x, target = noisy_cosine(25, seed)
+    target *= unit
     x_new = np.array([[-9.0], [-1.0], [0.3], [3.9], [7.0]])
     Phi = design_matrix(kernel, x, x, 1.3)
     problem = EvidenceProblem(Phi, target, bias=bias)
@@ -349,6 +359,8 @@ def test_star_is_the_augmented_model(seed, bias, kernel):
         close = {"rbf": 1e-10, "linear-spline": 1e-8}[kernel]
         assert mean[i] == pytest.approx(bases @ end.mean, rel=close, abs=close)
         assert variance[i] == pytest.approx(bases @ end.covariance @ bases, rel=close, abs=close)
+    unseen = star_moments(new, 0 * at_training, 0 * at_itself, fit, augmentation(problem, fit))
+    np.testing.assert_allclose(unseen, predictive_moments(new, fit), rtol=1e-12)
 
 
 def test_targets_that_do_not_vary_leave_nothing_to_the_new_basis():

@@ -7,13 +7,13 @@ import pymc as pm
 import pytest
 from calibration import assert_uniform
 from problems import blobs, log_normal_density
-from scipy.stats import lognorm
+from scipy.stats import gamma, lognorm
 from scipy.stats import t as student
 
 from pcvm_pymc import Hyperprior, mpcvm_model, pcvm_model
 from pcvm_pymc.core.em.widths import ScalarRBFMoves
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
-from pcvm_pymc.core.gibbs.chain import moved
+from pcvm_pymc.core.gibbs.chain import log_density, moved
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import NoisyProbit
 from pcvm_pymc.core.problem import Problem
@@ -73,9 +73,29 @@ def test_a_move_changes_volume_as_it_says_and_has_a_way_back(case, rescaled):
     steps = 1e-5 * np.eye(len(here))
     slope = [(move(here + h, factor)[0] - move(here - h, factor)[0]) / 2e-5 for h in steps]
     assert volume == pytest.approx(np.linalg.slogdet(slope)[1], abs=1e-6)
+    # d stays where it is known; where it is learned, sizes keep their place in their prior
+    factor_of_size = (there / here)[-2] if rescaled and problem.hyperprior.rate_shape else 1.0
+    assert there[-1] == pytest.approx(here[-1] * factor_of_size**2)
     back, undone = move(there, 1.0 / factor)
     np.testing.assert_allclose(back, here, rtol=1e-12)
     assert undone == pytest.approx(-volume, abs=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_moves_are_judged_by_the_density_of_labels_sizes_width_and_d(case):
+    problem = GibbsProblem.of(read(model_of(*case), "gibbs"))
+    prior, differences = problem.hyperprior, []
+    for seed in range(4):
+        state = replace(state_of(problem, seed), bias=state_of(problem, 0).bias)
+        Phi, rate = problem.moves.basis(state.width), np.exp(state.log_rate)
+        latent = Phi @ (state.size * problem.sign) + state.bias
+        expected = problem.likelihood.log_likelihood(latent, problem.label)
+        expected += student(2 * prior.c, scale=np.sqrt(rate / prior.c)).logpdf(state.size).sum()
+        expected += lognorm(0.5, scale=np.exp(0.1)).logpdf(state.width).sum()
+        if prior.rate_shape:
+            expected += gamma(prior.rate_shape, scale=prior.d / prior.rate_shape).logpdf(rate)
+        differences.append(expected - log_density(problem, state, Phi))
+    assert np.ptp(differences) < 1e-6
 
 
 def test_a_width_at_which_no_row_sees_a_basis_is_no_error():
@@ -95,7 +115,7 @@ def test_a_width_stays_where_its_prior_has_a_density(shape):
     X, label = blobs(12, n_features=2, seed=1)
     model = pcvm_model(X, label, width=pm.Uniform.dist(0.95, 1.05, shape=shape), hyperprior=FIXED)
     problem, rng = GibbsProblem.of(read(model, "gibbs")), np.random.default_rng(0)
-    width = advance(problem, problem.start(rng), rng, draws=40, thin=10)[3]
+    width = advance(problem, problem.start(rng), rng, draws=100)[3]
     assert ((width > 0.95) & (width < 1.05)).all()
     assert min(len(np.unique(each)) for each in np.atleast_2d(width.T)) > 5
 

@@ -7,6 +7,7 @@ import pytest
 from calibration import FALSE_ALARM, N_DRAWS, assert_law, assert_same_law
 from problems import blobs
 from scipy import stats
+from scipy.special import log_expit
 
 from pcvm_pymc.core import hamiltonian
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
@@ -69,6 +70,13 @@ def test_the_gradient_is_that_of_the_density(name):
         assert slope == pytest.approx((high - low) / 2e-4, abs=near)
     for _, root, inverse in density.roots(place):
         np.testing.assert_allclose(root @ inverse, np.eye(len(root)), atol=1e-9)
+    mode = density.mode()
+    slope = density(mode[None])[1][0]
+    if density._noise_size is not None:  # stays where it begins
+        assert np.exp(mode[-1]) == pytest.approx(0.3 * np.std(density.problem.label))
+        slope = slope[:-1]
+    if hasattr(density.problem.hyperprior, "d"):  # a Laplace prior has no slope at zero
+        np.testing.assert_allclose(slope, 0.0, atol=1e-2)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -101,6 +109,19 @@ def test_it_is_the_models_density_with_the_jacobian(name):
             expected += np.log(noise) - 0.5 * (noise / size) ** 2
         differences.append(expected - value)
     assert np.ptp(differences) < (1e-2 if of.n_scores > 1 else 1e-9)
+    if (
+        prior.rate_shape is not None
+    ):  # another d with the same weights, whose density is not that of v
+        log_rate, same = places[:, density.rate_column], places[[0] * 5]
+        to, given_weights = density.rescaled(same, log_rate)
+        np.testing.assert_allclose(density.rescaled(same[:1], log_rate[:1])[0], to[:1])
+        found, before = density.values(to), density.values(same)
+        np.testing.assert_allclose(found.rate, np.exp(log_rate))
+        np.testing.assert_allclose(found.latent(of.Phi), before.latent(of.Phi), atol=1e-12)
+        jacobian = 0.5 * weight.size * log_rate
+        if of.sign is not None:
+            jacobian = jacobian + log_expit(to[:, : weight.size]).sum(axis=1)
+        assert np.ptp(density(to)[0] - jacobian - given_weights) < 1e-9
 
 
 def test_states_out_of_all_bounds_have_density_zero():
@@ -148,6 +169,8 @@ def test_chains_that_begin_far_out_are_brought_near(most, prior, monkeypatch):
     chains = HamiltonianChains(LogPosterior(of), rng, n_chains=20)
     mode = LogPosterior(of)(chains.centre[None])[0][0]
     assert (chains.value > mode - len(chains.centre)).all()
+    chains.step = 1e-4  # such steps keep the energy
+    assert chains.transition() == pytest.approx(1.0, abs=1e-4)
     parameters = chains.parameters
     chains._learn_covariance(rng.normal(size=(9, *chains.place.shape)))
     np.testing.assert_allclose(chains.parameters, parameters)

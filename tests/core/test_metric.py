@@ -132,6 +132,7 @@ def test_the_penalty_draws_to_one_width_and_a_clear_gain_overcomes_it():
     assert share_of_widths(alike, better) == 1.0
     assert share_of_widths(impossible, better) == 1.0
     assert share_of_widths(better, impossible) == 0.0
+    assert share_of_widths(alike, alike + np.log(1.25), penalty=7.9) == 1.0  # .1 at one
     just = share_of_widths(alike, alike + np.log(1.25), penalty=9.5)  # a slope of .5 at zero
     assert just == pytest.approx(40 / 9.5 - 4)
 

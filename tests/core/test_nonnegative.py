@@ -78,6 +78,9 @@ def test_a_partial_gram_solves_as_the_whole_one():
     wanted_weight, wanted_bias = solve_nonnegative(whole, scale, bias_scale, target, nobody)
     np.testing.assert_allclose(weight, wanted_weight, atol=1e-11)
     assert bias == pytest.approx(wanted_bias, abs=1e-11)
+    some, value = np.arange(0, 300, 2), rng.normal(size=151)
+    kept, wanted = partial.take(some, Phi[:, some]), BorderedGram.of(Phi[:, some], row_weight)
+    np.testing.assert_allclose(kept.product(value), wanted.product(value), atol=1e-10)
 
 
 @pytest.mark.parametrize("size", [1e8, 1e10])

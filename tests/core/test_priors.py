@@ -52,7 +52,8 @@ def test_papers_priors():
     w = np.array([0.1, 2.0])
     # chen2009, appendix C: 1 / (2 w^2) belongs to |w|^(-1/2)
     for prior, share in ((Hyperprior.jeffreys(), 1.0), (Hyperprior.chen2009(), 0.5)):
-        np.testing.assert_allclose(prior.weight_precision(w), share / w**2)
+        for precision in (prior.weight_precision(w), prior.bias_precision(w)):
+            np.testing.assert_allclose(precision, share / w**2)
         np.testing.assert_allclose(prior.log_weight_density(w), -share * np.log(w))
         assert not prior.is_proper
     assert Hyperprior.plug_in().is_proper

@@ -43,6 +43,7 @@ def test_the_variance_of_a_target_is_its_laws(degrees):
     wanted = stats.t(degrees, scale=0.3).var() if degrees > 2 else np.inf
     likelihood, law = StudentT(0.3, degrees), stats.t(degrees, scale=0.3)
     assert likelihood.variance == pytest.approx(wanted)
+    assert likelihood.curvature(np.zeros(1), np.zeros(1)) == pytest.approx(likelihood.bound)
     at, h = np.linspace(-3.0, 3.0, 7), 1e-5
     np.testing.assert_allclose(likelihood.log_density(at, 0.0 * at), law.logpdf(at), rtol=1e-12)
     slope = (law.logpdf(at + h) - law.logpdf(at - h)) / (2 * h)

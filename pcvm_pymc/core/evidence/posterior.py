@@ -281,11 +281,8 @@ def leave_one_out(model: Model, variance: Array, S: Array, Q: Array) -> tuple[Ar
     """
     index, alpha, mean = model
     s, q, inside = S.copy(), Q.copy(), 1.0 / variance - alpha
-    faint = inside <= 1e-8 * alpha
-    if faint.any():
-        left = alpha[faint] - S[index[faint]]
-        inside[faint] = alpha[faint] * S[index[faint]] / np.where(left > 0, left, np.inf)
-    s[index], q[index] = inside, (mean.T / variance).T
+    s[index] = np.where(inside <= 1e-8 * alpha, S[index], inside)  # s = S / (1 - S / alpha)
+    q[index] = (mean.T / variance).T
     return np.maximum(s, _TINY), q
 
 
