@@ -81,6 +81,8 @@ BAD_KERNELS = [
 def test_a_callable_kernel_is_checked():
     found = kernels.design_matrix(lambda A, B, width: A @ B.T / width, X, Z, 2.0)
     np.testing.assert_array_equal(found, X @ Z.T / 2)
+    by_default = kernels.as_kernel(lambda A, B, width: width * A @ B.T)
+    np.testing.assert_array_equal(by_default(X, Z), X @ Z.T)
     for kernel, words in BAD_KERNELS:
         refused(words, kernels.design_matrix, kernel, X, Z, 1.0)
     form = kernels.MatrixRBF(np.eye(7))

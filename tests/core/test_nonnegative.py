@@ -56,6 +56,9 @@ def test_the_warm_start_does_not_change_the_solution():
     ]
     for other in solutions[1:]:
         np.testing.assert_allclose(other, solutions[0], atol=1e-12)
+    down = BorderedGram.of(Phi - 2.0), scale
+    flat, wide = (solve_nonnegative(*down, at, target, scale > 0)[0] for at in (np.inf, 1e6))
+    np.testing.assert_allclose(flat, wide, atol=1e-6)
 
 
 def test_a_scale_of_zero_removes_a_weight():

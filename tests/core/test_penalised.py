@@ -92,3 +92,6 @@ def test_given_precisions_are_a_ridge(bias):
     assert converged
     np.testing.assert_allclose(weight, wanted[0], atol=1e-6)
     assert offset == pytest.approx(wanted[1], abs=1e-6)
+    found = penalised._Penalised(whole, precision).objective(np.append(weight, offset)[:, None])
+    expected = whole.likelihood.log_likelihood(whole.Phi @ weight + offset, whole.label)
+    assert found == pytest.approx(expected - 0.5 * precision[known] @ weight[known] ** 2)

@@ -149,4 +149,4 @@ def test_features():
     quadratic = feature_matrix(X, "quadratic")
     np.testing.assert_array_equal(quadratic[0], [1, 2, 3, 1, 2, 3, 4, 6, 9])
     np.testing.assert_array_equal(feature_matrix(X, "linear"), X)
-    refused("features='cubic' is unknown", feature_matrix, X, "cubic")
+    refused("features='kernel' is unknown", feature_matrix, X, "kernel")

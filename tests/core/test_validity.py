@@ -188,4 +188,5 @@ def test_the_rbf_of_a_quadratic_form():
     assert MatrixRBF(S) != MatrixRBF(2.0 * S)
     refused("needed a positive definite one", MatrixRBF, np.ones((2, 2)))
     refused(r"shape \(2, 3\); needed a symmetric one", MatrixRBF, np.ones((2, 3)))
+    refused("needed a symmetric one", MatrixRBF, [[1.0, 0.05], [0.0, 1.0]])
     refused("matrix is of 3 features; needed 2", MatrixRBF(S), X[:, :2], X[:2, :2])
