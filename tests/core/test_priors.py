@@ -131,7 +131,7 @@ STORED_PRIORS = [
 def test_a_prior_comes_back_from_its_numbers(prior):
     numbers = {name: each for name, each in asdict(prior).items() if each is not None}
     if isinstance(prior, priors.SharedHyperprior):
-        numbers["n_scores"] = 3
+        numbers["n_scores"] = 2
     assert priors.hyperprior_from(numbers.keys(), numbers.values()) == prior
 
 

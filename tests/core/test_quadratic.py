@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit
+from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal
 from pcvm_pymc.core.quadratic import QuadraticModel
 
 
@@ -35,3 +35,11 @@ def test_covariance_of_latent_values_by_the_whole_matrix(likelihood):
     np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-14)
     inverse = model.scale[:, None] * model.inverse * model.scale
     np.testing.assert_allclose(inverse, np.linalg.inv(matrix), rtol=1e-9, atol=1e-14)
+
+
+def test_a_matrix_that_is_singular_to_rounding_is_factored_all_the_same():
+    ends = {"precision": np.full((2, 1), 1e-20), "bias_precision": np.full(1, np.inf)}
+    parts = [(np.ones((4, 2)), np.zeros(4))]  # two columns that are one
+    model = QuadraticModel.at(parts, Normal(1.0), np.zeros((2, 1)), np.zeros(1), **ends)
+    factor = np.tril(model.factor)
+    np.testing.assert_allclose(factor @ factor.T, 4e20, rtol=1e-7)

@@ -75,6 +75,8 @@ def test_the_limit_that_is_needed_is_enough(coupled):
             resources.chunk_rows(1e5, n, 3, copies=2, coupled=coupled)
         said = re.search("needed at least (.*?):", str(error.value))[1]
         assert resources.chunk_rows(float(said), n, 3, copies=2, coupled=coupled) >= 1
+        with pytest.raises(ValueError, match="needed at least"):  # it is not far from the least
+            resources.chunk_rows(float(said) / 1.02, n, 3, copies=2, coupled=coupled)
 
 
 def n_threads():

@@ -354,7 +354,7 @@ def addition_gains(target: Target, submodel: Submodel) -> Array:
         both = moves[:, :, None] & moves[:, None, :]
         pull = np.where(moves, score, 0.0)
         step = np.linalg.solve(np.where(both, schur, np.eye(n_scores)), pull[..., None])[..., 0]
-        wrong = moves & (step != 0) & ~target.allows(step)
+        wrong = moves & ~target.allows(step)
         if not wrong.any():
             break
         moves &= ~wrong
