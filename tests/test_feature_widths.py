@@ -70,6 +70,10 @@ def test_one_feature_moves_as_a_scalar_width_does():
     known = replace(moves, prior=lambda width: -5e4 * float(np.log(width / 3.0)) ** 2)
     pulled = fit_em(replace(scalar, moves=known), start, EMOptions(max_iter=4))
     assert pulled.width == pytest.approx(3.0, rel=0.001)  # two of the longest steps, then Newton's
+    kinked = replace(moves, prior=lambda width: -1e4 * abs(float(np.log(width / 3.0))))
+    near = replace(scalar, Phi=rbf(squared, 2.8), width=2.8, moves=kinked)
+    halved = fit_em(near, start, EMOptions(max_iter=1)).width
+    assert 2.8 < halved < 3.2  # the longest step was too long
     of_two = replace(scalar, label=(LABEL > 0) * 1, sign=None, likelihood=MultinomialProbit(2))
     refused("EM moves the width of one score only", fit_em, of_two)
 

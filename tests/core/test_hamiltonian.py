@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from calibration import FALSE_ALARM, N_DRAWS, assert_law, assert_same_law
+from calibration import FALSE_ALARM, N_DRAWS, Law, assert_law, assert_normal, assert_same_law
 from problems import blobs
 from scipy import stats
 from scipy.special import log_expit
@@ -162,7 +162,7 @@ def test_its_draws_have_gibbs_means(name, monkeypatch):
 
 @pytest.mark.parametrize("most", [400, 0], ids=["whitened together", "class by class"])
 @pytest.mark.parametrize("prior", [LEARNED, KNOWN], ids=["learned", "known"])
-def test_chains_that_begin_far_out_are_brought_near(most, prior, monkeypatch):
+def test_chains_that_begin_far_out_are_brought_near(most, prior, monkeypatch, caplog):
     monkeypatch.setattr(hamiltonian, "_TOGETHER", most)
     of = problem(likelihoods.MultinomialProbit(3), prior=replace(prior, c=5.0, d=5e3))
     rng = np.random.default_rng(74)
@@ -180,6 +180,20 @@ def test_chains_that_begin_far_out_are_brought_near(most, prior, monkeypatch):
     chains._learn_covariance(np.zeros((3, *chains.place.shape)))  # of chains that stand still
     chains.warm_up(1)  # what few iterations leave
     assert np.isfinite(chains.value).all()
+    caplog.set_level("DEBUG", hamiltonian.PROGRESS.name)
+    chains.draw(2, thin=3)
+    assert caplog.messages[-1] == "transition 6 of 6"
+
+
+def test_d_moves_to_its_law_given_the_weights():
+    density, rng = LogPosterior(PROBLEMS["one basis"]), np.random.default_rng(76)
+    chains, grid = HamiltonianChains(density, rng), np.linspace(-9, 9, 2001)
+    chains.n_chains, at = N_DRAWS, chains.parameters[:1]
+    chains._move_to(np.repeat(chains.place[:1], N_DRAWS, axis=0))
+    for _ in range(10):
+        chains._move_rate()
+    law = Law(grid, density.rescaled(np.repeat(at, len(grid), axis=0), grid)[1])
+    assert_normal(law.scores(chains.parameters[:, density.rate_column]))
 
 
 # --- calibration --------------------------------------------------------------------------------

@@ -43,3 +43,4 @@ def test_a_matrix_that_is_singular_to_rounding_is_factored_all_the_same():
     model = QuadraticModel.at(parts, Normal(1.0), np.zeros((2, 1)), np.zeros(1), **ends)
     factor = np.tril(model.factor)
     np.testing.assert_allclose(factor @ factor.T, 4e20, rtol=1e-7)
+    assert np.diag(factor).min() > 0
