@@ -290,8 +290,7 @@ def test_the_noise_may_be_told_beside_the_problem():
     assert EvidenceProblem.of(given_).noise is None
     assert EvidenceProblem(Phi, target, "gaussian").likelihood.name == "normal"
     assert replace(told, bias=False).noise == 0.1
-    assert told.bias
-    assert not EvidenceProblem.of(replace(given_, bias="none")).bias
+    assert EvidenceProblem.of(replace(given_, bias="none")).bias is not told.bias is True
 
 
 OTHER_PROBLEMS = [
@@ -329,16 +328,11 @@ def noisy_cosine(n, seed=0, spread=(-4.0, 4.0)):
     return x, np.cos(x[:, 0]) + 0.15 * rng.normal(size=n)
 
 
-@given(
-    st.integers(0, 1000),
-    st.booleans(),
-    st.sampled_from(["rbf", "linear-spline"]),
-    st.sampled_from([1, 9]),
-)
+@given(st.integers(0, 1000), st.booleans(), st.sampled_from(["rbf", "linear-spline"]))
 @settings(max_examples=20)
-def test_star_is_the_augmented_model(seed, bias, kernel, unit):
+def test_star_is_the_augmented_model(seed, bias, kernel):
     x, target = noisy_cosine(25, seed)
-    target *= unit
+    target *= 1 + seed % 9
     x_new = np.array([[-9.0], [-1.0], [0.3], [3.9], [7.0]])
     Phi = design_matrix(kernel, x, x, 1.3)
     problem = EvidenceProblem(Phi, target, bias=bias)
