@@ -290,7 +290,7 @@ def test_the_noise_may_be_told_beside_the_problem():
     assert EvidenceProblem.of(given_).noise is None
     assert EvidenceProblem(Phi, target, "gaussian").likelihood.name == "normal"
     assert replace(told, bias=False).noise == 0.1
-    assert EvidenceProblem.of(replace(given_, bias="none")).bias is not told.bias is True
+    assert (told.bias, EvidenceProblem.of(replace(given_, bias="none")).bias) == (True, False)
 
 
 OTHER_PROBLEMS = [
