@@ -241,10 +241,11 @@ def test_two_classes_end_where_no_change_is_admissible_and_the_slopes_vanish(bia
             assert q**2 <= s * (1 + 1e-6)
 
 
-def test_precisions_are_set_one_after_another_each_under_the_new_ones_before():
+@pytest.mark.parametrize("size", [3.0, 30.0, 300.0])
+def test_precisions_are_set_one_after_another_each_under_the_new_ones_before(size):
     given_ = two_classes(seed=4)
     machine = machine_of(given_, fit_bottom_up(given_))
-    m, pulled = len(machine.index), 30.0 * np.random.default_rng(1).normal(size=(101, 1))
+    m, pulled = len(machine.index), size * np.random.default_rng(1).normal(size=(101, 1))
     alpha, gram = machine.alpha.copy(), machine.bases.beta * machine.cross[:, machine.index]
     moved = machine.reestimate(pulled)
     old = alpha.copy()
