@@ -95,6 +95,8 @@ def test_learned_has_more_mass_near_zero_where_weights_have_one_sign():
     found = [Hyperprior.learned(*each) for each in ((Phi, signs), (Phi, None), pairs)]
     assert [each.c for each in found] == [0.5, 1.0, Hyperprior.plug_in().c]
     assert not found[0].has_mode
+    median = priors.prior_latent_size(np.array([[1.0], [-1.0]]), None, 5.0)  # of 200 draws
+    assert median == pytest.approx(student(10).ppf(0.75), rel=0.25)
 
 
 BAD_VALUES = [

@@ -152,16 +152,27 @@ def test_duplicate_columns_add_nothing():
         assert not np.isin(columns, [24, 25]).any()  # zeros, and a second bias
 
 
-def test_gains_are_half_of_raos_statistics():
-    problem = labels(ridge=0.3)
-    model = fit_submodel(problem, [1, 4])
-    terms, gain = problem.terms(model.latent), addition_gains(problem, model)
-    Z = np.column_stack([problem.Phi, np.ones(40)])
-    H = (Z.T * problem.mass * terms.hessian[:, 0, 0]) @ Z + np.diag(np.append(problem.penalty, 0))
-    score, known = problem.Phi.T @ (problem.mass * terms.score[:, 0]), [*model.columns, 12]
-    for j in np.setdiff1d(np.flatnonzero(score * problem.sign > 0), model.columns):
-        left = H[j, j] - H[j, known] @ np.linalg.solve(H[np.ix_(known, known)], H[known, j])
-        assert gain[j] == pytest.approx(0.5 * score[j] ** 2 / left, rel=1e-9)
+@pytest.mark.parametrize("several", [False, True])
+def test_gains_are_half_of_raos_statistics(several):
+    problem = replace(classes(ridge=0.3), sign=None) if several else labels(ridge=0.3)
+    model, Phi = fit_submodel(problem, [1, 4]), problem.Phi
+    Z = np.column_stack([Phi, np.ones(len(Phi))])
+    terms, gain, n = problem.terms(model.latent), addition_gains(problem, model), len(Z.T)
+    own, free = (
+        np.arange(several, problem.n_scores),
+        np.ones(n - 1, bool),
+    )  # the first class has none
+    H = np.einsum("i,ij,icd,ik->cjdk", problem.mass, Z, terms.hessian[:, own][:, :, own], Z)
+    H = H.reshape(n * len(own), -1) + np.diag(np.tile(np.append(problem.penalty, 0), len(own)))
+    score = (Z.T @ (problem.mass[:, None] * terms.score[:, own])).T.ravel()
+    free = np.ones(n - 1, bool) if several else score[:-1] * problem.sign > 0
+    known = np.ravel([np.append(model.columns, n - 1) + n * c for c in range(len(own))])
+    for j in np.setdiff1d(np.flatnonzero(free), model.columns):
+        new = j + n * np.arange(len(own))
+        solved = np.linalg.solve(H[np.ix_(known, known)], H[np.ix_(known, new)])
+        left = H[np.ix_(new, new)] - H[np.ix_(new, known)] @ solved
+        wanted = 0.5 * score[new] @ np.linalg.solve(left, score[new])
+        assert gain[j] == pytest.approx(wanted, rel=1e-9)
     assert np.count_nonzero(gain) > 2
 
 
