@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
-from problems import assert_monotone, blobs, refused
+from problems import assert_monotone, blobs, map_result, refused
 from sklearn.base import clone
 
 import pcvm_pymc as pcvm
@@ -80,7 +80,7 @@ def test_one_feature_moves_as_a_scalar_width_does():
 
 def test_a_model_of_known_widths_remembers_them():
     model = pcvm.pcvm_model(X, LABEL, width=[1.0, 3.0, 2.0])
-    result = pcvm.find_map_em(model, progressbar=False)
+    result = map_result(model)
     found = pcvm.predict(result, X[:4])["predictions"]["latent"].values[0, 0]
     np.testing.assert_allclose(found, result["posterior"]["latent"].values[0, 0, :4], atol=1e-10)
     estimator = pcvm.PCVMClassifier(width=[1.0, 3.0, 2.0], hyperprior=read(model, "em").hyperprior)
@@ -93,7 +93,7 @@ def test_a_prior_on_the_widths_under_em_and_nuts():
     model = pcvm.pcvm_model(X[:24], LABEL[:24], width=pm.LogNormal.dist(0.0, 1.0, shape=3))
     problem = read(model, "em")
     assert problem.width.shape == (3,)
-    result = pcvm.find_map_em(model, progressbar=False)
+    result = map_result(model)
     width = result["posterior"]["width"]
     assert width.dims[2:] == ("feature",)
     alone = fit_em(problem)

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from problems import blobs, refused
+from problems import blobs, map_result, refused
 
 import pcvm_pymc as pcvm
 
@@ -14,7 +14,7 @@ Y = pd.Series(np.where(LABEL > 0, "ill", "well"), index=TABLE.index)
 
 @pytest.fixture(scope="module")
 def result():
-    return pcvm.find_map_em(pcvm.pcvm_model(TABLE, Y, width=1.2), progressbar=False)
+    return map_result(pcvm.pcvm_model(TABLE, Y, width=1.2))
 
 
 def test_names_and_index_are_coordinates_of_model_and_result(result):
@@ -38,7 +38,7 @@ def test_predictions_carry_index_and_class(result):
 
 def test_classes_are_a_coordinate_of_several():
     kinds = np.array(["a", "b", "c"])[np.arange(20) % 3]
-    several = pcvm.find_map_em(pcvm.mpcvm_model(TABLE, kinds, width=1.2), progressbar=False)
+    several = map_result(pcvm.mpcvm_model(TABLE, kinds, width=1.2))
     found = pcvm.predict(several, TABLE.iloc[:3])["predictions"]
     assert list(found["class"].values) == ["a", "b", "c"]
     assert found["probability"].sel({"class": "b"}).sizes["obs"] == 3

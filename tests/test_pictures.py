@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 import xarray as xr
 from matplotlib.text import Text
-from problems import blobs
+from problems import blobs, map_result
 
-from pcvm_pymc import PCVMClassifier, find_map_em, pcvm_model, plots, project, select, select_width
+from pcvm_pymc import PCVMClassifier, pcvm_model, plots, project, select, select_width
 from pcvm_pymc.experiments import pictures
 from pcvm_pymc.experiments.catalogue import EXPERIMENTS
 from pcvm_pymc.experiments.reporting import Section
@@ -23,7 +23,7 @@ RNG = np.random.default_rng(4)
 def fits():
     """Return a mode, and draws about it in place of a posterior."""
     model = pcvm_model(X, LABEL, width=1.2)
-    mode = find_map_em(model, progressbar=False)
+    mode = map_result(model)
     draws = xr.concat([mode["posterior"].to_dataset()] * 5, "draw").assign_coords(draw=range(5))
     posterior = mode.copy()
     noise = np.exp(0.3 * RNG.normal(size=draws["weight"].shape))

@@ -5,7 +5,7 @@ import importlib.util
 import numpy as np
 import pymc as pm
 import pytest
-from problems import refused
+from problems import map_result, refused
 from sklearn.base import clone
 from sklearn.datasets import make_friedman1
 
@@ -183,7 +183,7 @@ def test_select_gives_widths_for_a_model_and_a_prior_around_them():
     found = pcvm.select(X, Y, over=("width", "scale", "features"), random_state=0)
     assert found.width.shape == (6,)
     assert set(np.argsort(found.width)[:2]) == {0, 1}
-    at = pcvm.find_map_em(pcvm.pcvm_model(X, Y, width=found.width), progressbar=False)
+    at = map_result(pcvm.pcvm_model(X, Y, width=found.width))
     assert float(at["posterior"]["bias"].values.ravel()[0]) < 10
     width = pm.LogNormal.dist(np.log(found.width), 0.3, shape=6)
     around = pcvm.pcvm_model(X[:40], Y[:40], width=width)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from problems import blobs, refused
+from problems import blobs, map_result, refused
 from scipy.stats import chi2
 
 import pcvm_pymc as pcvm
@@ -44,7 +44,7 @@ def test_the_estimator_and_the_model_agree(data):
     X, words, _ = data
     model = pcvm.pcvm_model(X, words, width=1.2, basis=15, hyperprior=pcvm.Hyperprior.plug_in())
     assert model["centres"].get_value().shape == (15, 2)
-    result = pcvm.find_map_em(model, progressbar=False)
+    result = map_result(model)
     classifier = pcvm.PCVMClassifier(width=1.2, basis=15).fit(X, words)
     wanted = result["optimizer_result"]["log_posterior"].item()
     assert classifier.log_posterior_ == pytest.approx(wanted, abs=1e-8)
@@ -109,7 +109,7 @@ def test_sparse_probit(data):
     machine = pcvm.SparseProbitClassifier(features="kernel", width=1.2, basis=20).fit(X, words)
     given = {"features": "kernel", "width": 1.2, "basis": 20}
     model = pcvm.sparse_probit_model(X, words, **given, prior="jeffreys")
-    result = pcvm.find_map_em(model, progressbar=False)
+    result = map_result(model)
     wanted = result["optimizer_result"]["log_posterior"].item()
     assert machine.log_posterior_ == pytest.approx(wanted)
     assert machine.score(X, words) > 0.7

@@ -5,9 +5,9 @@ import shutil
 import numpy as np
 import pytest
 from faults import answer, assert_same, files_of, generator, spoil
-from problems import blobs
+from problems import blobs, map_result
 
-from pcvm_pymc import find_map_em, load, pcvm_model, sample, save
+from pcvm_pymc import load, pcvm_model, sample, save
 from pcvm_pymc.experiments.reporting import report_of
 from pcvm_pymc.experiments.running import RunError, reproduce
 from pcvm_pymc.inference.files import StoreError
@@ -37,7 +37,7 @@ def spoilt_copies(good, folder, seeds, read, errors):
 
 
 def check_results(model, folder, seeds):
-    result = find_map_em(model, progressbar=False)
+    result = map_result(model)
     good = save(result, folder / "good.zarr")
     named = 0
     for _, _, found in spoilt_copies(good, folder, seeds, load, StoreError):

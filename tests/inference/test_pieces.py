@@ -41,14 +41,14 @@ def pieces(tree):
 
 def test_a_result_names_rows_likelihood_prior_kernel_and_bias(tmp_path):
     X, label = blobs(20, seed=1)
-    tree = pcvm.find_map_em(pcvm.pcvm_model(X, label, width=1.5), progressbar=False)
+    tree = map_result(pcvm.pcvm_model(X, label, width=1.5))
     found = pieces(pcvm.load(pcvm.save(tree, tmp_path / "map.zarr")))
     assert found["rows"] == ["pcvm"]
     assert found["likelihood"] == {"name": "probit"}
     assert found["kernel"] == {"name": "rbf", "width": 1.5}
     assert found["prior"]["name"] == "gamma"
     assert found["bias"] == "prior"
-    free = pcvm.find_map_em(pcvm.sparse_probit_model(X, label, bias="free"), progressbar=False)
+    free = map_result(pcvm.sparse_probit_model(X, label, bias="free"))
     assert pieces(free)["bias"] == "free"
     assert pieces(free)["kernel"] is None
     assert pieces(free)["prior"] == {"name": "laplace", "gamma": 1.0}
@@ -57,7 +57,7 @@ def test_a_result_names_rows_likelihood_prior_kernel_and_bias(tmp_path):
 def test_the_likelihood_comes_back_with_its_numbers():
     X, label, _ = three_blobs()
     target = X[:, 0]
-    several = pcvm.find_map_em(pcvm.mrvm_model(X, label), progressbar=False)
+    several = map_result(pcvm.mrvm_model(X, label))
     assert likelihood_of(several) == MultinomialProbit(3)
     known = pcvm.fit_evidence(pcvm.rvm_model(X, target, noise=0.5))
     assert likelihood_of(known) == Normal(0.5)
@@ -142,7 +142,7 @@ def test_models_by_hand_are_fitted_and_packed_whatever_their_names():
         size = MarginalWeight("size", 2.0, 0.3, shape=30)
         latent = Phi @ (s * size) + MarginalBias("off", 1.5, 0.7)
         pm.Bernoulli("seen", logit_p=latent, observed=y)
-    found = pcvm.find_map_em(labels, progressbar=False)
+    found = map_result(labels)
     assert_array_equal(found["observed_data"]["seen"].values, y)
     assert found["posterior"]["weight"].shape == (1, 1, 30)
     with pm.Model() as numbers:
@@ -193,7 +193,7 @@ def test_the_mode_under_an_unknown_scale_is_that_at_unit_scale(n_classes):
     assert prior.rate_shape is not None
     unit = pcvm.Hyperprior(prior.c, prior.c, prior.e, prior.f)
     known = build(X, label, width=1.2, hyperprior=unit)
-    found, wanted = (pcvm.find_map_em(each, progressbar=False) for each in (model, known))
+    found, wanted = (map_result(each) for each in (model, known))
     point = found["posterior"].to_dataset().isel(chain=0, draw=0)
     assert float(point["rate"]) == prior.c
     for name in ("weight", "bias", "latent", "precision", "bias_precision"):

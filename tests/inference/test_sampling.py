@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from calibration import assert_means, assert_same_law, posterior_on_a_grid
-from problems import blobs, refused
+from problems import blobs, map_result, refused
 from scipy.special import ndtr
 
 import pcvm_pymc as pcvm
@@ -202,14 +202,14 @@ def test_rounds_end_at_convergence_or_at_the_limit():
 
 def test_posterior_on_the_maps_support():
     model = small(n=40, hyperprior=pcvm.Hyperprior(0.5, 0.01, 0.5, 1.0))
-    kept = np.flatnonzero(pcvm.find_map_em(model, progressbar=False)["posterior"]["weight"].values)
+    kept = np.flatnonzero(map_result(model)["posterior"]["weight"].values)
     assert 0 < len(kept) < 40
     options = {"draws": 100, "max_sweeps": 4000, "random_seed": 1, **QUIET}
     tree = pcvm.sample(model, support="map", **options)
     assert tree["posterior"]["basis"].values.tolist() == kept.tolist()
     assert tree["posterior"]["latent"].sizes["obs"] == 40
     assert len(model.coords["basis"]) == 40  # the model is as it was
-    same = pcvm.sample(model, support=pcvm.find_map_em(model, progressbar=False), **options)
+    same = pcvm.sample(model, support=map_result(model), **options)
     np.testing.assert_array_equal(tree["posterior"]["bias"], same["posterior"]["bias"])
     refused("support='some'", pcvm.sample, model, support="some")
     refused("a MAP result of this model", pcvm.sample, model, support=tree)
@@ -261,7 +261,7 @@ def test_sweeps_without_end_are_interrupted(width, monkeypatch):
 
 def test_em_refuses_priors_without_a_mode():
     with pytest.raises(ValueError, match=r"HalfHorseshoe.* has no mode that EM could find"):
-        pcvm.find_map_em(small(hyperprior=pcvm.HalfHorseshoe(0.1)), progressbar=False)
+        map_result(small(hyperprior=pcvm.HalfHorseshoe(0.1)))
 
 
 # --- progress

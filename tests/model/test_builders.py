@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
-from problems import blobs, laplacian, log_joint, refused
+from problems import blobs, laplacian, log_joint, map_result, refused
 
-from pcvm_pymc import Hyperprior, find_map_em, latent_draws, new_data, pcvm_latent, pcvm_model
+from pcvm_pymc import Hyperprior, latent_draws, new_data, pcvm_latent, pcvm_model
 from pcvm_pymc.core.pieces.centres import choose_means
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.validation import InputWarning
@@ -182,7 +182,7 @@ def test_predictions_need_the_kernel_of_the_model(data):
     covariance, longer = (pm.gp.cov.Matern52(2, ls=ls) for ls in (0.8, 0.9))
     for kernel, width, wrong in ((laplacian, 2.0, other), (covariance, None, longer)):
         model = pcvm_model(X, y, kernel=kernel, width=width)
-        result = find_map_em(model, progressbar=False)
+        result = map_result(model)
         found, wanted = latent_draws(result, X, kernel=kernel)[0], result["posterior"]["latent"]
         np.testing.assert_allclose(found, wanted.values[0, 0], rtol=1e-9)
         Phi = new_data(model, X, kernel=kernel)["new_data"]["Phi"]
@@ -221,7 +221,7 @@ def test_random_kernels_are_not_drawn_anew_in_predictions(data):
     with pm.Model():
         ell = pm.LogNormal("ell", 0.0, 0.5)
         kernel = pm.gp.cov.ExpQuad(2, ls=ell)
-    result = find_map_em(pcvm_model(X, y), progressbar=False)
+    result = map_result(pcvm_model(X, y))
     refused("was not built with kernel=<", latent_draws, result, X, kernel=kernel)
     refused("random variables as parameters", as_piece(kernel), X, X)
 
@@ -236,7 +236,7 @@ def test_do_and_observe(model):
     found = fixed["latent"].eval({fixed["magnitude"]: size}, mode="FAST_COMPILE")
     np.testing.assert_allclose(found, latent, rtol=1e-10)
     # a copy that changes nothing is still a model that EM reads
-    ends = [find_map_em(each, progressbar=False) for each in (model, pm.do(model, {}))]
+    ends = [map_result(each) for each in (model, pm.do(model, {}))]
     one, other = (each["optimizer_result"]["log_posterior"] for each in ends)
     assert one == other
 
@@ -279,7 +279,7 @@ def test_weights_of_either_sign(data, basis):
     np.testing.assert_allclose(Phi @ sign, 0.0, atol=1e-14)
     prior = model["hyperprior"].get_value()
     assert prior[0] == Hyperprior.plug_in().c
-    mode = find_map_em(model, progressbar=False)["posterior"]
+    mode = map_result(model)["posterior"]
     pairs = mode["magnitude"].values.reshape(2, -1)
     assert (pairs > 0).all(axis=0).sum() == 0  # that one of two is zero costs less
 

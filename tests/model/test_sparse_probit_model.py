@@ -1,7 +1,7 @@
 import numpy as np
 import pymc as pm
 import pytest
-from problems import blobs, refused
+from problems import blobs, map_result, refused
 
 from pcvm_pymc import EMOptions, Start, find_map_em, predict, sparse_probit_model
 
@@ -20,7 +20,7 @@ def test_a_start_may_be_given():
 def test_new_rows_of_other_features_are_set_by_their_inputs(features):
     X, label = blobs(50, 2, seed=2)
     model = sparse_probit_model(X, label, features=features)
-    result = find_map_em(model, progressbar=False)
+    result = map_result(model)
     refused("no kernel, hence no centres", predict, result, X[:7])
     with model:
         pm.set_data({"X": X[:7]})

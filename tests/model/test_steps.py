@@ -1,7 +1,7 @@
 import numpy as np
 import pymc as pm
 import pytest
-from problems import blobs, refused
+from problems import blobs, map_result, refused
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import EMState, fit_em
@@ -61,8 +61,8 @@ def test_a_random_width_that_do_has_fixed(data):
     X, y = data
     prior = pcvm.Hyperprior.plug_in()
     free = pcvm.pcvm_model(X, y, width=pm.LogNormal.dist(0.0, 0.5), hyperprior=prior)
-    fixed = pcvm.find_map_em(pm.do(free, {"width": 1.3}), progressbar=False)
-    wanted = pcvm.find_map_em(pcvm.pcvm_model(X, y, width=1.3, hyperprior=prior), progressbar=False)
+    fixed = map_result(pm.do(free, {"width": 1.3}))
+    wanted = map_result(pcvm.pcvm_model(X, y, width=1.3, hyperprior=prior))
     found, wanted = (each["posterior"]["weight"] for each in (fixed, wanted))
     np.testing.assert_allclose(found, wanted, atol=1e-10)
 
