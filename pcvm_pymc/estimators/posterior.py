@@ -53,7 +53,7 @@ N_CHAINS, WARM_UP, N_STATES = 4, 300, 500
 # of the latent function, at which chains have converged; see `_agree`
 MOST_RHAT, LEAST_ESS = 1.01, 400.0
 _MOST_RHAT_OF_A_PART, _LEAST_STATES = 1.05, 100
-_JUDGED = 200  # values of the latent function, at most
+_JUDGED = 200  # values of the latent function, at most, by which convergence is judged
 _MOST_STATES = 2000  # of a chain in memory: beyond, every other is kept
 _ROWS = 100  # predicted at a time
 

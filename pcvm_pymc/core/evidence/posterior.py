@@ -281,7 +281,8 @@ def leave_one_out(model: Model, variance: Array, S: Array, Q: Array) -> tuple[Ar
     """
     index, alpha, mean = model
     s, q, inside = S.copy(), Q.copy(), 1.0 / variance - alpha
-    s[index] = np.where(inside <= 1e-8 * alpha, S[index], inside)  # s = S / (1 - S / alpha)
+    # S / (1 - S / alpha): S itself where alpha is so large that the difference is rounding
+    s[index] = np.where(inside <= 1e-8 * alpha, S[index], inside)
     q[index] = (mean.T / variance).T
     return np.maximum(s, _TINY), q
 
