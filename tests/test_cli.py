@@ -36,12 +36,24 @@ def table_of(out):
     return pd.read_csv(out / "table.csv", index_col=0).drop(columns="seconds")
 
 
-def test_compare_writes_everything(csv, tmp_path):
-    arguments = ["compare", str(csv), "--width", "1.0", "--seed", "3", *FAST]
-    # a process of its own, as a user has it
-    finished = run(arguments, cwd=tmp_path)
-    assert finished.returncode == 0, finished.stderr
-    assert not finished.stderr
+@pytest.fixture
+def short_chains(monkeypatch):
+    """Let `pcvm compare` draw ten times, in this process, and compile nothing in another."""
+    few = {"draws": 10, "method": "gibbs", "max_sweeps": 100, "cores": 1}
+
+    def short(model, **options):
+        return sample(model, **options | few)
+
+    monkeypatch.setattr("pcvm_pymc.inference.sampling.sample", short)
+    monkeypatch.setattr("pcvm_pymc.cli.comparing._compiling", lambda _: nullcontext(lambda: None))
+
+
+@pytest.mark.usefixtures("short_chains")
+def test_compare_writes_everything(csv, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", str(csv), "--width", "1.0", "--seed", "3", *FAST]) == 0
+    finished = capsys.readouterr()
+    assert not finished.err
     out = tmp_path / "pcvm-compare"
     names = {"compare.json", "map.zarr", "posterior.zarr", "table.csv", "standard_errors.csv"}
     assert {each.name for each in out.iterdir()} == names | PICTURES
@@ -57,7 +69,7 @@ def test_compare_writes_everything(csv, tmp_path):
     assert (table["splits"].drop("posterior mean") == 2).all()
     error = pd.read_csv(out / "standard_errors.csv", index_col=0)
     assert error["log loss"].drop("posterior mean").gt(0).all()
-    said = " ".join(finished.stdout.split())
+    said = " ".join(finished.out.split())
     assert "held-out scores, mean of 2 splits ± standard error (posterior: 1 of them)" in said
     assert "training on 42 rows" in said
     assert said.count("Gibbs sampling") == 2  # where it is announced, and the verdict
@@ -74,18 +86,6 @@ def test_compare_on_the_example_is_fast(tmp_path):
     assert not finished.stderr
     error = pd.read_csv(tmp_path / "pcvm-compare" / "standard_errors.csv", index_col=0)
     assert error[["error", "log loss"]].gt(0).all().all()
-
-
-@pytest.fixture
-def short_chains(monkeypatch):
-    """Let `pcvm compare` draw ten times, in this process, and compile nothing in another."""
-    few = {"draws": 10, "method": "gibbs", "max_sweeps": 100, "cores": 1}
-
-    def short(model, **options):
-        return sample(model, **options | few)
-
-    monkeypatch.setattr("pcvm_pymc.inference.sampling.sample", short)
-    monkeypatch.setattr("pcvm_pymc.cli.comparing._compiling", lambda _: nullcontext(lambda: None))
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 from problems import assert_monotone, blobs, refused, slopes
+from runs import SHALLOW
 from scipy.optimize import approx_fprime
 
 import pcvm_pymc as pcvm
@@ -25,7 +26,6 @@ from pcvm_pymc.core.family import check_solver, systems_of
 from pcvm_pymc.core.gibbs.responses import AUGMENTED
 from pcvm_pymc.core.pieces.kernels import KERNELS, RBF, Radial
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
-from pcvm_pymc.inference.storing import NETCDF
 from pcvm_pymc.model.build import build
 from pcvm_pymc.model.read import read
 from pcvm_pymc.model.steps import PointMap, point_of
@@ -40,7 +40,7 @@ NUISANCE = {
     "student-t": {"noise": 0.3, "degrees": 3.0},
 }
 PRIORS = {"gamma": pcvm.Hyperprior(2.0, 0.3, 1.5, 0.7), "laplace": pcvm.Laplace(2.5)}
-STORES = [".zarr", *NETCDF]
+STORES = (".zarr", ".nc")
 SOLVERS = ("em", "evidence", "bottom-up", "gibbs")
 
 X, LABEL = blobs(36, seed=5)
@@ -189,7 +189,8 @@ def test_a_kernel_of_random_width_is_its_piece_at_each_width(kernel, width):
 def test_predictions_take_each_draw_of_a_random_width(kernel, tmp_path):
     model = pcvm.pcvm_model(X, LABEL, kernel=kernel, width=pm.LogNormal.dist(0.0, 0.5), basis=5)
     few = {"draws": 5, "tune": 5, "chains": 1, "cores": 1, "random_seed": 1, "quiet": True}
-    tree = pcvm.sample(model, method="nuts", nuts_sampler="pymc", **few, compile_kwargs=FAST)
+    few |= {"nuts_sampler": "pymc", "compile_kwargs": FAST} | SHALLOW
+    tree = pcvm.sample(model, method="nuts", **few)
     tree = pcvm.load(pcvm.save(tree, tmp_path / "result.zarr"))
     found = pcvm.predict(tree, X[:4] + 0.1)["predictions"]["latent"].values[0]
     draws = tree["posterior"].to_dataset().isel(chain=0)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from runs import SHALLOW
 
 import pcvm_pymc
 from pcvm_pymc import plots
@@ -89,7 +90,7 @@ def test_blocks_of_a_page_run_one_after_the_other(path, monkeypatch, tmp_path):
     nuts, gibbs = sampling._sample_nuts, sampling._sample_gibbs
 
     def few_by_nuts(model, _, **given):  # PyMC's own, which need not be compiled
-        return nuts(model, "pymc", **given | few, max_treedepth=3)
+        return nuts(model, "pymc", **given | few | SHALLOW)
 
     def few_by_gibbs(model, run, rng):
         return gibbs(model, replace(run, **few, max_sweeps=100), rng)

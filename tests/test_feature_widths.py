@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from problems import assert_monotone, blobs, map_result, refused
+from runs import SHALLOW
 from sklearn.base import clone
 
 import pcvm_pymc as pcvm
@@ -99,7 +100,7 @@ def test_a_prior_on_the_widths_under_em_and_nuts():
     alone = fit_em(problem)
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     assert float(logp(point_of(model, alone))) == pytest.approx(alone.log_posterior, abs=1e-7)
-    few = {"draws": 5, "tune": 5, "chains": 1, "max_treedepth": 3, "random_seed": 1}
+    few = {"draws": 5, "tune": 5, "chains": 1, "random_seed": 1} | SHALLOW
     posterior = pcvm.sample(model, method="nuts", **few, progressbar=False, quiet=True)
     assert posterior["posterior"]["width"].shape == (1, 5, 3)
     found = pcvm.predict(posterior, X[:3] + 0.1)["predictions"]["latent"].values[0, 4]

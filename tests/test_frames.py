@@ -60,7 +60,7 @@ def test_other_columns_raise(result, table, words):
 
 def test_results_survive_netcdf(result, tmp_path):
     pytest.importorskip("h5netcdf")
-    for name in ("a.nc", "a.nc", "a.zarr"):
+    for name in ("a.nc", "a.nc", "a.netcdf"):
         back = pcvm.load(pcvm.save(result, tmp_path / name))
         assert back.attrs == result.attrs
         assert list(back["posterior"]["obs"].values) == list(TABLE.index)

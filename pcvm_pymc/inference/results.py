@@ -47,10 +47,15 @@ def pack(model: pm.Model, values: Values, groups: Mapping[str, Any], **attrs: An
     """
 
     def dataset(values: Values, **attrs: Any) -> xr.Dataset:
-        out = xr.Dataset()
-        for name, (dims, value) in values.items():
-            own = (dims,) if isinstance(dims, str) else dims
-            out[name] = (("chain", "draw", *own), np.asarray(value))
+        out = xr.Dataset(
+            {
+                name: (
+                    ("chain", "draw", *((dims,) if isinstance(dims, str) else dims)),
+                    np.asarray(value),
+                )
+                for name, (dims, value) in values.items()
+            }
+        )
         coords: dict[str, Any] = {name: np.arange(out.sizes[name]) for name in ("chain", "draw")}
         known = {name: each for name, each in model.coords.items() if each is not None}
         coords |= {name: np.asarray(known[name]) for name in known if name in out.dims}
@@ -137,7 +142,7 @@ def observed_and_constant_data(model: pm.Model) -> dict[str, xr.Dataset]:
     """Return the groups of a model's labels or targets and of its other data, as `pymc.sample` has them."""
     tree = pm.to_inference_data(prior={}, model=model)
     observed, constants = (
-        (tree[name].to_dataset() if name in tree else xr.Dataset()).drop_attrs()
+        (tree[name].to_dataset() if name in tree else xr.Dataset()).drop_attrs(deep=False)
         for name in ("observed_data", "constant_data")
     )
     return {

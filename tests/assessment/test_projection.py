@@ -7,6 +7,7 @@ import pymc as pm
 import pytest
 from matplotlib.figure import Figure
 from problems import blobs, map_result, printed_measures, refused
+from runs import SHALLOW
 from sklearn.base import clone
 
 import pcvm_pymc as pcvm
@@ -344,7 +345,7 @@ def test_a_posterior_is_projected_by_its_mean_probability_also_of_drawn_label_no
     X, label = blobs(30, seed=78)
     flips = pm.Beta.dist(2.0, 20.0)
     model = build(pcvm.FAMILY["pcvm"], X, label, width=1.2, likelihood="label noise", flip=flips)
-    few = {"draws": 20, "tune": 20, "chains": 1, "max_treedepth": 3, "random_seed": 1}
+    few = {"draws": 20, "tune": 20, "chains": 1, "random_seed": 1} | SHALLOW
     draws = pcvm.sample(model, **few, nuts_sampler="pymc", progressbar=False, quiet=True)
     found = pcvm.project(draws, size=3)
     wanted = pcvm.predict(draws, X)["predictions"]["probability"].mean(("chain", "draw")).values

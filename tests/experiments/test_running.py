@@ -2,6 +2,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from statistics import median_low
@@ -248,6 +249,7 @@ class Deadly(Moody):
 
     def fit(self, X, y):
         if X.shape[1] == 13:
+            time.sleep(1.0)  # until the others have ended, which would be begun anew in other processes
             os._exit(1)
         return super().fit(X, y)
 

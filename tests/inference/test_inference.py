@@ -4,6 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from problems import blobs, refused
+from runs import SHALLOW
 
 from pcvm_pymc import EMOptions, Hyperprior, Start, find_map_em, latent_draws, pcvm_model, sample
 from pcvm_pymc.assessment.comparison import convergence
@@ -32,7 +33,7 @@ def test_other_samplers_run_and_are_checked(sampler, caplog):
     pytest.importorskip(sampler)
     X, label = blobs(20, seed=40)
     model = pcvm_model(X, label, width=1.2)
-    few = {"max_treedepth": 3} if sampler == "pymc" else {}
+    few = SHALLOW if sampler == "pymc" else {}
     with caplog.at_level(logging.INFO, "pymc"):
         tree = sample(model, method="nuts", draws=25, tune=25, nuts_sampler=sampler, **few, **SHORT)
     assert sampler in tree["posterior"].attrs["sampler"]

@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 from problems import blobs, laplacian, map_result, refused, three_blobs, value_point
+from runs import SHALLOW
 from scipy.special import expit, ndtr
 
 import pcvm_pymc as pcvm
@@ -25,6 +26,7 @@ SHORT = {
     "progressbar": False,
     "nuts_sampler": "pymc",
     "compile_kwargs": {"mode": "FAST_COMPILE"},
+    **SHALLOW,
 }
 NOT_CONVERGED = pytest.mark.filterwarnings("ignore::UserWarning")
 
