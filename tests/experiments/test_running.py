@@ -249,7 +249,7 @@ class Deadly(Moody):
 
     def fit(self, X, y):
         if X.shape[1] == 13:
-            time.sleep(1.0)  # until the others have ended, which would be begun anew in other processes
+            time.sleep(1.0)  # until the others have ended: those that have not are begun anew
             os._exit(1)
         return super().fit(X, y)
 
