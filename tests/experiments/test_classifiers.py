@@ -61,16 +61,16 @@ def task(n=50, **changes):
     return TuningTask(X, label, X_test, y_test, **changes)
 
 
-def with_few_candidates(row):
-    """Return a row that is tuned over one or two candidates of each parameter: more show no more."""
-    if row.candidates is None:
-        return row
+def quickly_tuned(row):
+    """Return a row that is tuned by two folds over one or two candidates: more show no more."""
 
     def few(each):
         return each[len(each) // 4 :: max(3, len(each) // 2)]
 
-    grid = row.candidates
-    return replace(row, candidates=lambda X: {name: few(each) for name, each in grid(X).items()})
+    def candidates(X):
+        return {name: few(each) for name, each in row.candidates(X).items()}
+
+    return replace(row, n_folds=2, candidates=row.candidates and candidates)
 
 
 SLOW = {"PCVM_posterior": [pytest.mark.slow]}  # Gibbs is compiled first
@@ -80,7 +80,7 @@ NAMES = [pytest.param(name, marks=SLOW.get(name, [])) for name in CLASSIFIERS]
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_classifier_can_be_tuned_and_fitted(name):
-    row = with_few_candidates(classifiers.classifier_of(name))
+    row = quickly_tuned(classifiers.classifier_of(name))
     if "classification" not in row.tasks:
         X, y = make_friedman1(50, random_state=0)
         work = TuningTask(X, y, X, y, is_regression=True)
