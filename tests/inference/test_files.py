@@ -1,5 +1,6 @@
-import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -70,22 +71,22 @@ def test_one_run_has_a_folder(tmp_path):
         pass
 
 
-def hold_for_ever(folder, held):
-    with files.alone_in(folder):
-        held.set()
-        threading.Event().wait()
+HOLDS = """
+import pathlib, sys
+from pcvm_pymc.inference import files
+with files.alone_in(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
 
 
 def test_a_killed_run_no_longer_has_its_folder(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    held = context.Event()
-    other = context.Process(target=hold_for_ever, args=(tmp_path, held))
-    other.start()
-    assert held.wait(60)
-    with pytest.raises(files.StoreError, match="in use"), files.alone_in(tmp_path):
-        pass
-    other.kill()
-    other.join()
+    command, pipe = [sys.executable, "-c", HOLDS, tmp_path], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as other:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(files.StoreError, match="in use"), files.alone_in(tmp_path):
+            pass
+        other.kill()
     with files.alone_in(tmp_path):
         pass
     assert names(tmp_path) == []
