@@ -30,12 +30,12 @@ SPARSE, NUMBERS = pcvm.SparseProbitClassifier, pcvm.RVMRegressor
 
 TIGHT = {"width": 1.5, "tol": 1e-10}
 GIVEN = TIGHT | {"basis": pcvm.choose_basis(X, WORDS, 40, random_state=0)}
-LONG = {"width": 1.5, "tol": 1e-8, "max_iter": 20_000, "basis": (THREE[::4], TREES[::4])}
+LONG = {"width": 1.0, "tol": 1e-8, "max_iter": 20_000, "basis": (THREE[::4], TREES[::4])}
 PROPER = LONG | {"algorithm": "top-down", "hyperprior": "plug_in", "bias": False, "tol": 1e-7}
-KERNEL = {"features": "kernel", "width": 0.5, "tol": 1e-7, "basis": X[:8]}
+KERNEL = {"features": "kernel", "width": 1.0, "tol": 1e-7, "basis": X[:8]}
 BOTTOM_UP = {"estimation": "bottom-up", "width": 1.5, "basis": 30, "class_weight": "balanced"}
 BALANCED = {"width": 1.5, "class_weight": "balanced"}
-UP = {"algorithm": "bottom-up", "width": 1.5, "basis": LONG["basis"]}
+UP = {"algorithm": "bottom-up", "width": 1.5, "tol": 1e-2, "basis": LONG["basis"]}
 FEW = {"width": 1.5, "random_state": 3}
 OWN = {"std": "weights"}  # the process takes as many rows as there is room for
 #: estimator, data, limit in bytes, what it differs by, and an attribute that is compared so, too
