@@ -25,8 +25,8 @@ from pcvm_pymc.model.build import build
 # whether chains converge within `max_iter` is a matter of the draws, which rounding decides
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-FEW = {"estimation": "posterior", "basis": 8, "random_state": 1, "max_iter": 600}
-SHORT = {"draws": 50, "max_iter": 200}
+FEW = {"estimation": "posterior", "basis": 5, "random_state": 1, "max_iter": 500}
+SHORT = {"draws": 50, "max_iter": 100}
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_its_probabilities_are_means_over_the_draws_and_its_intervals_quantiles(
 
 
 def test_widths_and_weights_are_those_of_the_default_search(rows, fitted):
-    default = pcvm.PCVMClassifier(width="shared", basis=8, random_state=1).fit(*rows)
+    default = pcvm.PCVMClassifier(width="shared", basis=5, random_state=1).fit(*rows)
     widths, weights = default.selection_.by_width()
     convergence = fitted.idata_["convergence"]
     np.testing.assert_allclose(convergence["width"], widths)
@@ -129,10 +129,10 @@ def test_it_is_the_same_by_seed_pickled_in_threads_and_from_repeated_rows(rows, 
     X, label = rows
     expected = fitted.predict_proba(X)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(X), expected)
-    again = clone(fitted).set_params(n_jobs=2).fit(X, label)
-    np.testing.assert_array_equal(again.predict_proba(X), expected)
-    assert again.idata_["posterior"].sizes["draw"] == 250
-    assert again.score(X, label) > 0.8
+    of_widths = pcvm.PCVMClassifier(**FEW | SHORT, width="shared").fit(X, label)
+    again = clone(of_widths).set_params(n_jobs=2).fit(X, label)
+    assert len(again.idata_["convergence"]["width"]) > 1
+    np.testing.assert_array_equal(again.predict_proba(X), of_widths.predict_proba(X))
     model = pcvm.PCVMClassifier(**FEW | SHORT, width=1.5)
     twice = np.append(np.arange(60), np.arange(20))
     weight = np.where(np.arange(60) < 20, 2.0, 1.0)
@@ -145,7 +145,7 @@ def test_it_is_the_same_by_seed_pickled_in_threads_and_from_repeated_rows(rows, 
 
 def test_it_goes_into_pipelines_and_projections(rows):
     X, label = rows
-    model = pcvm.PCVMClassifier(**FEW | SHORT, width=1.5)
+    model = pcvm.PCVMClassifier(**FEW | SHORT | {"basis": 8}, width=1.5)
     assert cross_val_score(make_pipeline(StandardScaler(), model), X, label, cv=2).mean() > 0.8
     dense = clone(model).fit(X, label)
     few = clone(model).set_params(n_vectors=3).fit(X, label)
@@ -221,7 +221,7 @@ def own_machines(**options):
     ],
 )
 def test_machines_predict_by_their_draws(name):
-    model, kind = own_machines(draws=50, max_iter=200)[name]
+    model, kind = own_machines(**SHORT)[name]
     X, targets = linear_rows()
     model.fit(X, targets[kind])
     assert (model.status_ is pcvm.Status.CONVERGED) == has_converged(model)
