@@ -29,8 +29,8 @@ X, LABEL = blobs(40, seed=3)
 @pytest.fixture
 def cluster(monkeypatch):
     """Return a cluster without workers, which is looked at often."""
-    monkeypatch.setattr(waiting, "_CHECK", 0.1)
-    monkeypatch.setattr(waiting, "_SAY", 0.3)
+    monkeypatch.setattr(waiting, "_CHECK", 0.05)
+    monkeypatch.setattr(waiting, "_SAY", 0.1)
     options = {"n_workers": 0, "threads_per_worker": 1, "processes": False, "memory_limit": 0}
     with LocalCluster(**options, dashboard_address=":0") as cluster, Client(cluster):
         yield cluster
@@ -42,19 +42,19 @@ def fit():
 
 
 def given_up(words):
-    """Assert that a fit ends after a second, with these words."""
-    patience = dask.config.set({"pcvm-pymc.patience": "1s"})
+    """Assert that a fit ends soon, with these words."""
+    patience = dask.config.set({"pcvm-pymc.patience": "300ms"})
     with patience, pytest.raises(TimeoutError, match=words):
         fit()
 
 
 def test_a_fit_without_a_worker_ends_with_what_to_do(cluster):
-    given_up("stood still for 1 s: it has no worker; needed a worker")
+    given_up("stood still for 0 s: it has no worker; needed a worker")
 
 
 def test_a_fit_goes_on_once_a_worker_comes_back(cluster, caplog):
     def come_back():
-        time.sleep(1.0)
+        time.sleep(0.6)
         cluster.scale(1)
 
     caplog.set_level(logging.WARNING, waiting.__name__)
@@ -87,7 +87,7 @@ def test_slow_tasks_are_waited_for(cluster, caplog):
     cluster.scale(1)
     with dask.config.set({"pcvm-pymc.patience": "0.2s"}):
         cluster.wait_for_workers(1)
-        assert waiting.computed(dask.delayed(time.sleep)(1.0), dask.delayed(3)) == (None, 3)
+        assert waiting.computed(dask.delayed(time.sleep)(0.5), dask.delayed(3)) == (None, 3)
     assert not [each for each in caplog.records if each.name == waiting.__name__]
 
 
