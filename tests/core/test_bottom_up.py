@@ -52,7 +52,7 @@ def two_classes(n=100, *, seed=0, width=3.0, bias="prior"):
 def test_it_ends_with_finite_numbers_and_right_signs(signs, n_classes, seed, width, has_bias):
     kwargs = {"signs": signs, "shared": not signs, "has_bias": has_bias}
     given_ = problem(30, n_classes, seed=seed, width=width, **kwargs)
-    result = fit_bottom_up(given_, options=BottomUpOptions(max_iter=300))
+    result = fit_bottom_up(given_, options=BottomUpOptions(max_iter=150))
     assert np.isfinite(result.latent).all()
     assert np.abs(result.latent).max() < 1e3
     np.testing.assert_allclose(result.latent, given_.Phi @ result.weight + result.bias, atol=1e-9)
