@@ -143,7 +143,7 @@ def test_the_bias_without_basis_functions(old):
     response = np.array([1.7, 2.9, 0.8])
     biases, without = drawn_scores(make_columns(np.zeros((3, 2))), PRIOR, response, old)
     assert (without == 0).all()
-    share = (np.arange(1000) + 0.5) / 1000
+    share = (np.arange(400) + 0.5) / 400
     precision = stats.gamma.ppf(share, PRIOR.e + 0.5) / (PRIOR.f + 0.5 * old**2)
     spread = 3 + precision
     z = (biases[:, None] - response.sum() / spread) * np.sqrt(spread)

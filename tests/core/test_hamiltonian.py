@@ -150,7 +150,7 @@ def test_its_draws_have_gibbs_means(name, monkeypatch):
     for one in rng.spawn(4):
         state = gibbs.start(one)
         advance(gibbs, state, one, draws=1, thin=1000)
-        size, bias, _ = advance(gibbs, state, one, draws=2000, thin=10)
+        size, bias, _ = advance(gibbs, state, one, draws=2000, thin=5)
         each.append(gibbs.latent(size, bias).reshape(2000, -1))
     draws = own, np.stack(each)
     middle = np.mean([np.mean(one, axis=(0, 1)) for one in draws], axis=0)
