@@ -19,7 +19,7 @@ PRIORS = {**PROPER, **IMPROPER}
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     awkward_data(),
     st.sampled_from(sorted(PRIORS)),
@@ -42,7 +42,7 @@ def test_em_never_lowers_the_log_posterior(data, prior, update, factor, seed):
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(awkward_data(), st.sampled_from(sorted(PRIORS)), SEEDS)
 def test_em_with_a_free_width_never_lowers_the_log_posterior(data, prior, seed):
     X, label = data

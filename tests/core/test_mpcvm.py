@@ -31,7 +31,7 @@ def test_the_sign_rule():
     assert class_signs(np.array([0, 2]), 3).tolist() == [[1, -1, -1], [-1, -1, 1]]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     st.sampled_from(list(PRIORS.values())),
     st.sampled_from(["auto", "newton", "em"]),

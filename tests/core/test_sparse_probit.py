@@ -72,7 +72,7 @@ def test_primal_and_dual_solve_the_normal_equations(bias_precision, shape, weigh
         assert left.sum() == pytest.approx(bias_precision * primal_bias, abs=1e-10)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     awkward_data(),
     st.sampled_from(["linear", "quadratic", "kernel"]),

@@ -304,7 +304,7 @@ def test_free_weights_of_a_path_are_balanced_and_nothing_bars_them(seed):
 
 @given(SEEDS, st.booleans())
 @example(4888, False)  # weights of 350: the divergence rises by 1e-6 for less of the ridge
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_divergence_falls_along_the_path(seed, several):
     problem = classes(seed) if several else labels(seed=seed)
     n_basis = problem.Phi.shape[1]

@@ -59,7 +59,7 @@ def test_rounding_of_the_covariance_changes_nothing():
     """Eigenvectors of equal eigenvalues are those of rounding, as is the sign of each."""
     covariance = np.array([np.eye(3), np.diag([2.0, 2.0, 1.0]), np.eye(3) - 1 / 3, np.ones((3, 3))])
     rng, likelihood = np.random.default_rng(1), MultinomialProbit(3)
-    for _ in range(20):
+    for _ in range(5):
         noise = 1e-15 * rng.normal(size=covariance.shape)
         first, second = (
             probability_interval(likelihood, [LatentNormal(1.0, np.zeros((4, 3)), each)], 0.9)

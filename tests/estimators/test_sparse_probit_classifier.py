@@ -42,7 +42,7 @@ def test_fitted_attributes_are_the_cores(features, prior):
 
 def test_several_classes_are_told_one_from_the_rest():
     X, y = load_iris(return_X_y=True)
-    X = StandardScaler().fit_transform(X)
+    X, y = StandardScaler().fit_transform(X)[::2], y[::2]
     names = np.array(["a", "b", "c"])[y]
     parameters = {"features": "kernel", "prior": "laplace", "width": 2.0}
     model = SparseProbitClassifier(**parameters).fit(X, names)
@@ -86,7 +86,7 @@ def test_irrelevant_quadratic_features_hardly_harm():
     """The paper's Fig. 2; the Bayes error is 15.9 %. Its text does not give the number of weights."""
     curve = {2: 16.0, 5: 16.1, 10: 16.4, 15: 16.7, 20: 17.4}
     for d, wanted in curve.items():
-        rows = [irrelevant_features(d, "quadratic", 100, seed) for seed in range(30)]
+        rows = [irrelevant_features(d, "quadratic", 100, seed) for seed in range(20)]
         error, n_weights = np.mean(rows, axis=0)
         assert abs(error - wanted) <= 1.2
         assert 2 <= n_weights <= 5.5  # of 5, 20, 65, 135 and 230
@@ -96,7 +96,7 @@ def test_irrelevant_quadratic_features_hardly_harm():
 def test_irrelevant_linear_features_hardly_harm():
     """The paper's Fig. 3."""
     for d in (2, 10, 20, 40, 80):
-        rows = [irrelevant_features(d, "linear", 50, seed) for seed in range(30)]
+        rows = [irrelevant_features(d, "linear", 50, seed) for seed in range(20)]
         error, n_weights = np.mean(rows, axis=0)
         assert error <= 18.6
         assert 2 <= n_weights <= 3.5

@@ -21,7 +21,7 @@ def compiled(label, mode):
     return pytensor.function([y], [value, pt.grad(value.sum(), y)], mode=mode)
 
 
-@pytest.mark.parametrize(("n_classes", "spread"), [(4, 10.0), (3, 3.0), (7, 20.0)])
+@pytest.mark.parametrize(("n_classes", "spread"), [(3, 3.0), (7, 20.0)])
 @pytest.mark.parametrize(("mode", "digits"), [("NUMBA", 12), ("FAST_COMPILE", 12), ("JAX", 10)])
 def test_value_and_gradient_are_those_of_the_core(mode, digits, n_classes, spread):
     rng = np.random.default_rng(n_classes)
