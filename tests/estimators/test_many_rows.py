@@ -35,7 +35,7 @@ PROPER = LONG | {"algorithm": "top-down", "hyperprior": "plug_in", "bias": False
 KERNEL = {"features": "kernel", "width": 1.0, "tol": 1e-7, "basis": X[:8]}
 BOTTOM_UP = {"estimation": "bottom-up", "width": 1.5, "basis": 30, "class_weight": "balanced"}
 BALANCED = {"width": 1.5, "class_weight": "balanced"}
-UP = {"algorithm": "bottom-up", "width": 1.5, "tol": 1e-2, "basis": LONG["basis"]}
+UP = {"algorithm": "bottom-up", "width": 1.5, "tol": 1e-2, "basis": (THREE[::9], TREES[::9])}
 FEW = {"width": 1.5, "random_state": 3}
 OWN = {"std": "weights"}  # the process takes as many rows as there is room for
 #: estimator, data, limit in bytes, what it differs by, and an attribute that is compared so, too
