@@ -158,10 +158,7 @@ def test_gains_are_half_of_raos_statistics(several):
     model, Phi = fit_submodel(problem, [1, 4]), problem.Phi
     Z = np.column_stack([Phi, np.ones(len(Phi))])
     terms, gain, n = problem.terms(model.latent), addition_gains(problem, model), len(Z.T)
-    own, free = (
-        np.arange(several, problem.n_scores),
-        np.ones(n - 1, bool),
-    )  # the first class has none
+    own = np.arange(several, problem.n_scores)  # the first class has none
     H = np.einsum("i,ij,icd,ik->cjdk", problem.mass, Z, terms.hessian[:, own][:, :, own], Z)
     H = H.reshape(n * len(own), -1) + np.diag(np.tile(np.append(problem.penalty, 0), len(own)))
     score = (Z.T @ (problem.mass[:, None] * terms.score[:, own])).T.ravel()
