@@ -15,11 +15,6 @@ FAST = ["--draws", "40", "--chains", "2", "--splits", "2", "--posteriors", "1"]
 PICTURES = {"reliability.png", "weights.png", "rank.png", "decision_surface.png"}
 
 
-def run(arguments, cwd=None):
-    command = [sys.executable, "-m", "pcvm_pymc", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
-
-
 @pytest.fixture
 def csv(tmp_path):
     return animals(tmp_path, 60)
@@ -78,7 +73,8 @@ def test_compare_writes_everything(csv, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_compare_on_the_example_is_fast(tmp_path):
-    finished = run(["compare"], cwd=tmp_path)
+    command = [sys.executable, "-m", "pcvm_pymc", "compare"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
     printed = " ".join(finished.stdout.split())
     assert "mean of 10 splits ± standard error (posterior: 3 of them)" in printed
