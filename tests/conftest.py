@@ -120,7 +120,7 @@ def pytest_runtest_protocol(item):
     that made it, which takes as long as a twentieth of the models' tests. Slow tests and those marked
     ``compiled`` have PyTensor's own mode, as processes that tests start do.
     """
-    fixed = item.get_closest_marker("fixed_seeds")
+    fixed = isinstance(item, pytest.DoctestItem) or item.get_closest_marker("fixed_seeds")
     with shifted_seeds(0 if fixed else item.config.getoption("--seed-shift")):
         pytensor = sys.modules.get("pytensor")
         if pytensor is None or any(item.get_closest_marker(name) for name in ("slow", "compiled")):

@@ -17,6 +17,8 @@ from runs import SHALLOW
 import pcvm_pymc
 from pcvm_pymc import plots
 
+pytestmark = pytest.mark.fixed_seeds  # printed figures
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PACKAGE = ROOT / "pcvm_pymc"

@@ -113,6 +113,7 @@ def test_of_few_distinct_rows_they_are_the_means():
     assert sorted(map(tuple, means)) == [(0.0, 1.0), (2.0, 3.0)]
 
 
+@pytest.mark.fixed_seeds  # elsewhere two are as near but for rounding
 def test_seeds_and_means_are_those_of_scikit_learn():
     X = np.random.default_rng(1).normal(size=(90, 3))
     for size in (1, 7, 30):

@@ -24,7 +24,7 @@ PROPER = Hyperprior(2.0, 8.0, 1.0, 1.0)
 
 @pytest.fixture(scope="module")
 def average():
-    return PCVMClassifier(random_state=0).fit(X, WORDS)
+    return PCVMClassifier(width="shared", random_state=0).fit(X, WORDS)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_weights_belong_to_the_best_component(average, several):
 
 
 def test_one_mode_is_that_of_the_best_cell(average):
-    one = PCVMClassifier(estimation="em", random_state=0).fit(X, WORDS)
+    one = clone(average).set_params(estimation="em").fit(X, WORDS)
     assert not hasattr(one, "components_")
     assert (one.width_, one.scale_) == (average.width_, average.scale_)
     given = PCVMClassifier(width=one.width_, scale=one.scale_).fit(X, WORDS)
@@ -193,7 +193,7 @@ def test_arguments_that_do_not_go_together(kind, arguments, message):
 
 @pytest.mark.parametrize("n_vectors", [4, "auto"])
 def test_an_average_onto_few_vectors(average, n_vectors):
-    model = PCVMClassifier(n_vectors=n_vectors, random_state=0).fit(X, WORDS)
+    model = clone(average).set_params(n_vectors=n_vectors).fit(X, WORDS)
     n = len(model.weight_)
     assert 0 < n <= (4 if n_vectors == 4 else 50)
     assert not hasattr(model, "components_")

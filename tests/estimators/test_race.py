@@ -2,13 +2,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import fixed_rng
 
 from pcvm_pymc.estimators.race import race as raced
 
 
 def counted(mean, n_folds=5, n_rows=40, spread=0.1, seed=0, weights=None):
     """Return the outcome of a race of rows around these means, and which fits it took."""
-    rng = np.random.default_rng(seed)
+    rng = fixed_rng(seed)
     value = np.asarray(mean)[:, None, None] + spread * rng.normal(size=(len(mean), n_folds, n_rows))
     value += rng.normal(size=(n_folds, n_rows))  # what is hard for all
     fits = []

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from problems import blobs
+from problems import blobs, fixed_rng
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -16,7 +16,7 @@ from pcvm_pymc.experiments.datasets import load
 @pytest.mark.parametrize("features", ["linear", "quadratic", "kernel"])
 @pytest.mark.parametrize("prior", ["jeffreys", "laplace"])
 def test_fitted_attributes_are_the_cores(features, prior):
-    X, label = blobs(80, 4, seed=50)
+    X, label = blobs(80, 4, seed=50, fixed=True)
     words = np.where(label > 0, "plus", "minus")
     given = {"width": 1.5} if features == "kernel" else {}
     given |= {"gamma": 4.0} if prior == "laplace" else {}
@@ -122,7 +122,7 @@ def test_ripleys_data_as_in_table_1(data_folder):
     width = 0.5 * np.sqrt(2)
     rows = []
     for seed in range(20):
-        chosen = np.random.default_rng(seed).permutation(250)[:100]
+        chosen = fixed_rng(seed).permutation(250)[:100]
         Phi = design_matrix("rbf", X[chosen], X[chosen], width)
         end = papers_own_end(Problem(Phi, label[chosen], None, Hyperprior.jeffreys()))
         Phi = design_matrix("rbf", X_test, X[chosen], width)
@@ -137,7 +137,7 @@ def test_breast_cancer_as_in_table_2():
     X, y = load_breast_cancer(return_X_y=True)
     rows = []
     for seed in range(30):
-        order = np.random.default_rng(seed).permutation(len(X))
+        order = fixed_rng(seed).permutation(len(X))
         train, test = order[:300], order[300:]
         kernel = SparseProbitClassifier(features="kernel", width=12 * np.sqrt(2))
         model = make_pipeline(StandardScaler(), kernel).fit(X[train], y[train])

@@ -81,7 +81,7 @@ def test_a_fit_with_weights_is_that_of_repeated_rows(model, y):
 
 
 def test_an_average_weighs_its_cells_by_the_rows_weights():
-    model = PCVM(random_state=0).fit(X, Y, sample_weight=TIMES)
+    model = PCVM(width="shared", random_state=0).fit(X, Y, sample_weight=TIMES)
     cell = model.selection_.points[0]
     Phi = np.exp(-((X[:, None] - X[None]) ** 2).sum(-1) / cell.width**2)
     prior = pcvm.Hyperprior(5.0, 5.0 * cell.scale**2, 1.0, 1.0)

@@ -56,8 +56,8 @@ def test_the_calibrated_machine_predicts_the_machines_labels():
 
 
 def task(n=50, **changes):
-    X, label = blobs(n, seed=5)
-    X_test, y_test = blobs(n, seed=6)
+    X, label = blobs(n, seed=5, fixed=True)
+    X_test, y_test = blobs(n, seed=6, fixed=True)
     return TuningTask(X, label, X_test, y_test, **changes)
 
 

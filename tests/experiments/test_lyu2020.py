@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from problems import fixed_rng
 from runs import reported
 
 from pcvm_pymc.core.problem import Status
@@ -46,7 +47,7 @@ def test_the_printed_search_says_that_it_has_diverged(tmp_path):
 
 @pytest.mark.parametrize("name", EXPERIMENTS["lyu2020-one-vs-one"].classifiers)
 def test_machines_for_all_classes_pairs_and_the_rest_tell_several_classes_apart(name):
-    X, y = overlap_classes(90, random_state=2)
+    X, y = overlap_classes(90, random_state=fixed_rng(2))
     model = CLASSIFIERS[name].make(Setting({"width": 1.0})).fit(X, y)
     assert model.score(X, y) > 0.8
     assert list(model.classes_) == [0, 1, 2]
