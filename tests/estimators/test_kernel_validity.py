@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
-from problems import blobs, refused
+from problems import blobs, fixed_rng, refused
 
 from pcvm_pymc import MatrixRBF, PCVMClassifier, RVMClassifier, RVMRegressor, validity
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
 from pcvm_pymc.core.pieces.kernels import RBF, design_matrix
 from pcvm_pymc.core.validity import rvm_validity
 
-X, LABEL = blobs(50, seed=3)
-TARGET = np.sin(2 * X[:, 0]) + 0.1 * np.random.default_rng(5).normal(size=50)
+X, LABEL = blobs(50, seed=3, fixed=True)
+TARGET = np.sin(2 * X[:, 0]) + 0.1 * fixed_rng(5).normal(size=50)
 
 
 @pytest.mark.parametrize(

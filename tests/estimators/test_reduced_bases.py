@@ -14,7 +14,7 @@ from pcvm_pymc.experiments.datasets import ripley_mixture
 
 @pytest.fixture(scope="module")
 def data():
-    X, label = blobs(90, seed=90)
+    X, label = blobs(90, seed=90, gap=3.0)
     return X, np.where(label > 0, "yes", "no"), label
 
 
