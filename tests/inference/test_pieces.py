@@ -18,15 +18,8 @@ from pcvm_pymc.model.distributions import FreeWeight, MarginalBias, MarginalWeig
 from pcvm_pymc.model.read import read
 
 SHORT = {
-    "draws": 4,
-    "tune": 4,
-    "chains": 1,
-    "cores": 1,
-    "random_seed": 1,
-    "progressbar": False,
-    "nuts_sampler": "pymc",
-    "compile_kwargs": {"mode": "FAST_COMPILE"},
-    **SHALLOW,
+    **{"draws": 4, "tune": 4, "chains": 1, "cores": 1, "random_seed": 1, "progressbar": False},
+    **{"nuts_sampler": "pymc", "compile_kwargs": {"mode": "FAST_COMPILE"}, **SHALLOW},
 }
 NOT_CONVERGED = pytest.mark.filterwarnings("ignore::UserWarning")
 
