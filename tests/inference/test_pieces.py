@@ -120,6 +120,7 @@ def test_plain_results_name_a_likelihood_that_their_shapes_do_not_tell():
 @NOT_CONVERGED
 def test_each_draw_has_its_own_share_of_flipped_labels():
     X, label = blobs(20, seed=8)
+    assert NoisyProbit() == NoisyProbit(0.05)
     drawn = plain(pcvm.pcvm_model(X, label, likelihood=NoisyProbit(pm.Beta.dist(2.0, 20.0))))
     predictions = pcvm.predict(drawn, X)["predictions"]
     flip = drawn["posterior"]["flip"].values[..., None]
