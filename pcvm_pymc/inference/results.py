@@ -47,15 +47,11 @@ def pack(model: pm.Model, values: Values, groups: Mapping[str, Any], **attrs: An
     """
 
     def dataset(values: Values, **attrs: Any) -> xr.Dataset:
-        out = xr.Dataset(
-            {
-                name: (
-                    ("chain", "draw", *((dims,) if isinstance(dims, str) else dims)),
-                    np.asarray(value),
-                )
-                for name, (dims, value) in values.items()
-            }
-        )
+        variables = {}
+        for name, (dims, value) in values.items():
+            own = (dims,) if isinstance(dims, str) else dims
+            variables[name] = (("chain", "draw", *own), np.asarray(value))
+        out = xr.Dataset(variables)
         coords: dict[str, Any] = {name: np.arange(out.sizes[name]) for name in ("chain", "draw")}
         known = {name: each for name, each in model.coords.items() if each is not None}
         coords |= {name: np.asarray(known[name]) for name in known if name in out.dims}
