@@ -345,12 +345,13 @@ class HamiltonianChains:
         momentum = self.rng.standard_normal(self.place.shape)
         before = self.value - 0.5 * (momentum**2).sum(axis=1)
         place, value, slope = self.place, self.value, self.slope
-        for _ in range(n_steps):
-            momentum = momentum + 0.5 * step * slope
-            place = place + step * momentum
-            value, slope = self._at(place)
-            momentum = momentum + 0.5 * step * slope
-        rise = value - 0.5 * (momentum**2).sum(axis=1) - before
+        with np.errstate(all="ignore"):  # beyond all numbers it is rejected
+            for _ in range(n_steps):
+                momentum = momentum + 0.5 * step * slope
+                place = place + step * momentum
+                value, slope = self._at(place)
+                momentum = momentum + 0.5 * step * slope
+            rise = np.fmax(value - 0.5 * (momentum**2).sum(axis=1) - before, -np.inf)
         moved = -self.rng.standard_exponential(self.n_chains) < rise
         self.place = np.where(moved[:, None], place, self.place)
         self.value = np.where(moved, value, self.value)

@@ -182,6 +182,13 @@ def test_chains_that_begin_far_out_are_brought_near(most, prior, monkeypatch):
     assert said[-1] == "transition 6 of 6"
 
 
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_trajectory_beyond_all_numbers_is_rejected(name):
+    chains = HamiltonianChains(LogPosterior(PROBLEMS[name]), np.random.default_rng(77))
+    for chains.step in (1e3, 1e100, 1e200):
+        assert chains.transition() == 0.0
+
+
 def test_d_moves_to_its_law_given_the_weights():
     density, rng = LogPosterior(PROBLEMS["one basis"]), np.random.default_rng(76)
     chains, grid = HamiltonianChains(density, rng), np.linspace(-9, 9, 2001)
