@@ -73,9 +73,9 @@ def three_blobs(n=24, seed=5):
     return X, label, np.array(["a", "b", "c"])[label]
 
 
-def classes(n, n_classes, seed=0, gap=1.5):
+def classes(n, n_classes, seed=0, gap=1.5, fixed=False):
     """Return Gaussian classes around points of a circle: X, labels 0, 1, ..., all present."""
-    rng = np.random.default_rng(seed)
+    rng = fixed_rng(seed) if fixed else np.random.default_rng(seed)
     label = np.arange(n) % n_classes
     angle = 2 * np.pi * label / n_classes
     return gap * np.column_stack([np.cos(angle), np.sin(angle)]) + rng.normal(size=(n, 2)), label
@@ -165,9 +165,9 @@ def awkward_data(draw):
     return X * 10.0 ** draw(st.integers(-6, 6)), label
 
 
-def banana(n, seed=0):
+def banana(n, seed=0, fixed=False):
     """Return two classes that curve around each other: X, labels -1. / +1."""
-    rng = np.random.default_rng(seed)
+    rng = fixed_rng(seed) if fixed else np.random.default_rng(seed)
     label = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
     turn = rng.uniform(0.0, np.pi, size=n)
     X = np.column_stack([label * np.cos(turn), label * (np.sin(turn) - 0.4)])

@@ -338,13 +338,7 @@ def test_docstrings_and_errors_are_in_plain_words(room):
     assert not found, "\n".join(found)
 
 
-SHORT = (
-    "README.md",
-    "benchmarks/README.md",
-    "docs/*.md",
-    "docs/tutorials/*.md",
-    "docs/guides/*.md",
-)
+SHORT = "README.md", "benchmarks/README.md", "docs/*.md", "docs/tutorials/*.md", "docs/guides/*.md"
 
 
 def sentence_lengths(text):

@@ -28,7 +28,7 @@ def given_classes(Phi, label, n_classes, sign, *, bias="none", **kwargs):
 
 
 def problem(n=40, n_classes=3, *, seed=0, width=1.5, signs=True, has_bias=False, **kwargs):
-    X, label = classes(n, n_classes, seed)
+    X, label = classes(n, n_classes, seed, fixed=True)
     sign = class_signs(label, n_classes) if signs else None
     Phi = rbf(squared_distances(X, X), width)
     bias = "prior" if has_bias else "none"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import blobs, refused, sinc
+from problems import blobs, fixed_rng, refused, sinc
 from random_problems import state_at
 from scipy.optimize import approx_fprime, minimize
 from scipy.special import logsumexp
@@ -230,7 +230,7 @@ def test_constant_targets(method, value):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("likelihood", ["gaussian", "logit", "probit"])
 def test_fewer_rows_than_bases(method, likelihood):
-    rng = np.random.default_rng(0)
+    rng = fixed_rng(0)
     Phi = rng.normal(size=(12, 80))
     target = Phi[:, 3] + 0.05 * rng.normal(size=12)
     if likelihood != "gaussian":

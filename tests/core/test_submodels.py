@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from problems import blobs, refused
+from problems import blobs, fixed_rng, refused
 
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
@@ -23,8 +23,8 @@ EXACT = SearchOptions(tol=1e-12)
 
 def labels(n=40, n_basis=12, seed=0, **kwargs):
     """Return a projection of random smooth probabilities onto RBFs at the first rows."""
-    rng = np.random.default_rng(seed)
-    X, label = blobs(n, seed=seed)
+    rng = fixed_rng(seed)
+    X, label = blobs(n, seed=seed, fixed=True)
     Phi = rbf(squared_distances(X, X[:n_basis]), median_distance(X))
     probability = ndtr(1.5 * np.sin(X[:, 0]) + X[:, 1] * rng.normal())
     return Target(Phi, label[:n_basis], probability, **kwargs)

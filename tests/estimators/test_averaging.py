@@ -16,9 +16,9 @@ from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_dis
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.experiments.datasets import load, ripley_mixture
 
-X, LABEL = banana(60, seed=1)
+X, LABEL = banana(60, seed=1, fixed=True)
 WORDS = np.where(LABEL > 0, "yes", "no")
-NEW = banana(30, seed=2)[0]
+NEW = banana(30, seed=2, fixed=True)[0]
 PROPER = Hyperprior(2.0, 8.0, 1.0, 1.0)
 
 

@@ -5,7 +5,7 @@ import importlib.util
 import numpy as np
 import pymc as pm
 import pytest
-from problems import map_result, refused
+from problems import fixed_rng, map_result, refused
 from sklearn.base import clone
 from sklearn.datasets import make_friedman1
 
@@ -17,7 +17,7 @@ from pcvm_pymc.estimators.race import inner_folds
 
 def two_that_matter(n, n_noise, seed=0):
     """Return rows whose first two features alone tell the classes."""
-    rng = np.random.default_rng(seed)
+    rng = fixed_rng(seed)
     X = rng.normal(size=(n, 2 + n_noise))
     return X, np.where(np.abs(X[:, 0]) + 0.5 * np.square(X[:, 1]) > 1, "out", "in")
 
@@ -57,7 +57,6 @@ def test_one_width_and_widths_per_feature_share_the_weights_of_an_average(model)
     assert search.plot().axes
 
 
-@pytest.mark.fixed_seeds  # an error rate, and two features out of a hundred
 def test_noise_features_leave_the_error_nearly_flat():
     errors = []
     for n_noise in (2, 10, 50, 98):

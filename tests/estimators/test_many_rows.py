@@ -7,7 +7,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from problems import blobs, refused
+from problems import blobs, fixed_rng, refused
 from sklearn.base import clone
 
 import pcvm_pymc as pcvm
@@ -195,7 +195,7 @@ def test_peak_memory_follows_the_limit_and_not_the_rows(model, n_obs, n_basis):
 
 
 def test_features_of_many_rows_need_no_matrix_of_rows_by_rows():
-    rows = np.random.default_rng(4).normal(size=(200_000, 2))
+    rows = fixed_rng(4).normal(size=(200_000, 2))
     model = SPARSE().fit(rows, rows[:, 0] + 0.5 * rows[:, 1] ** 2 > 0.2)
     assert model.selected_.tolist() == [0]
 

@@ -17,7 +17,7 @@ AGAIN = np.concatenate([np.arange(50), rng.permutation(np.repeat(np.arange(50), 
 
 
 def test_held_out_predictions_are_those_of_all_rows_given():
-    once, copied = pcvm.PCVMClassifier(), pcvm.PCVMClassifier()
+    once, copied = (pcvm.PCVMClassifier(width="shared") for _ in range(2))
     once.fit(X, Y, sample_weight=TIMES)
     copied.fit(X[AGAIN], Y[AGAIN])
     np.testing.assert_allclose(copied.held_out_, once.held_out_[AGAIN], atol=1e-8)
@@ -39,9 +39,9 @@ def test_the_choice_of_width_is_that_of_weights():
 
 
 def test_a_projection_of_a_fit_counts_copies_as_weights():
-    model = pcvm.PCVMClassifier().fit(X[AGAIN], Y[AGAIN])
+    model = pcvm.PCVMClassifier(width="shared").fit(X[AGAIN], Y[AGAIN])
     path = pcvm.project(model, X[AGAIN], Y[AGAIN], size=4)
-    few = pcvm.PCVMClassifier(n_vectors=4).fit(X, Y, sample_weight=TIMES)
+    few = pcvm.PCVMClassifier(width="shared", n_vectors=4).fit(X, Y, sample_weight=TIMES)
     np.testing.assert_allclose(path.classifier.predict_proba(X), few.predict_proba(X), atol=1e-8)
     scored = pcvm.project(model, X[AGAIN], Y[AGAIN])
     held = model.held_out_[np.arange(len(AGAIN)), Y[AGAIN].astype(int)]
@@ -78,7 +78,7 @@ def test_moons_three_times_are_predicted_as_well_as_once():
     rows, y = make_moons(100, noise=0.2, random_state=0)
     new, truth = make_moons(500, noise=0.2, random_state=1)
     y = np.where(np.random.default_rng(0).uniform(size=100) < 0.1, 1 - y, y)
-    once, copied = pcvm.PCVMClassifier(), pcvm.PCVMClassifier()
+    once, copied = (pcvm.PCVMClassifier(width="shared") for _ in range(2))
     once.fit(rows, y)
     copied.fit(np.tile(rows, (3, 1)), np.tile(y, 3))
     own = [-np.log(fit.predict_proba(new)[np.arange(500), truth]).mean() for fit in (once, copied)]

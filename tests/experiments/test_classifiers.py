@@ -15,6 +15,7 @@ from pcvm_pymc.experiments.classifiers import CLASSIFIERS, Setting, TuningTask
 classifiers.test_errors.__test__ = False  # its name is no test's
 
 
+@pytest.mark.fixed_seeds  # of scikit-learn's own data
 @parametrize_with_checks([CalibratedSVC(), DLSRClassifier()])
 def test_estimators_are_scikit_learns(estimator, check):
     check(estimator)

@@ -118,6 +118,7 @@ def test_plain_results_name_a_likelihood_that_their_shapes_do_not_tell():
 
 
 @NOT_CONVERGED
+@pytest.mark.fixed_seeds  # of four draws not all may be the first
 def test_each_draw_has_its_own_share_of_flipped_labels():
     X, label = blobs(20, seed=8)
     assert NoisyProbit() == NoisyProbit(0.05)
