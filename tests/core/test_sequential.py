@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import blobs, refused
+from problems import blobs, fixed_rng, refused
 from random_problems import case, state_at
 
 from pcvm_pymc import MatrixRBF, Status
@@ -384,7 +384,7 @@ def test_what_streamed_bases_cannot_do_is_refused():
 
 
 def near(n, seed, d=2):
-    rng = np.random.default_rng(seed)
+    rng = fixed_rng(seed)
     X = rng.uniform(-1.5, 1.5, size=(n, d))
     return X, np.sin(2 * X[:, 0]) + 0.4 * rng.normal(size=n)
 
