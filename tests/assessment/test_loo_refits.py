@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from problems import without
+from problems import fixed_rng, without
 from scipy.optimize import minimize
 
 from pcvm_pymc.assessment.leave_one_out import FittedMode, _scored
@@ -95,7 +95,7 @@ def errors(likelihood, prior, seed, n_rows):
     Refits start at the mode, as a maximum is only a local one but under concave pieces: SciPy's, or EM's if
     that is nearer (for d = 0 the density is infinite at zero, and EM's alone).
     """
-    rng = np.random.default_rng(seed)
+    rng = fixed_rng(seed)
     whole, own = random_problem(likelihood, prior, rng)
     fit = fit_em(whole)
     found = _scored([FittedMode(1.0, whole, fit.weight, fit.bias, own)])
