@@ -136,8 +136,8 @@ def check_step(
     The step starts where the quadratic model ends, under the sign rule, with the true slopes of the objective
     without the row, and the likelihood's and the prior's own curvature at the mode. Zero weights that would
     become non-zero are taken one by one, each as if it were the only one: they count in the doubt alone. Of
-    4,200 rows of 350 random problems those with doubts up to .003 were within .01 nats of their refits; of some
-    1,500 later rows two were not, by .011 and .013.
+    4,200 rows of 350 random problems those with doubts up to .003 were within .01 nats of their refits; of
+    some 1,500 later rows two were not, by .011 and .013.
 
     Parameters
     ----------
