@@ -27,7 +27,7 @@ def fit():
 
 def test_folds_are_sampled_as_the_posterior_was(monkeypatch):
     """Whatever `sample` by itself would take for a fold."""
-    X, label = blobs(20, seed=82)
+    X, label = blobs(20, seed=82, fixed=True)
     y = np.where(X[:, 1] > 1, 2, label > 0).astype(int)
     model = mpcvm_model(X, y, width=1.2, basis=10)
     place = "pcvm_pymc.inference.sampling.choose_method"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import at_scale, banana, blobs, problem, refused, without
+from problems import at_scale, banana, blobs, fixed_rng, problem, refused, without
 from scipy.special import ndtr
 from sklearn.datasets import load_iris, make_moons
 
@@ -229,7 +229,7 @@ def test_rows_are_near_their_refits_or_in_doubt(case):
 
 
 def test_a_quadratic_objective_leaves_no_doubt_and_a_saddle_all():
-    rng = np.random.default_rng(0)
+    rng = fixed_rng(0)
     Phi, target, precision = rng.normal(size=(20, 4)), rng.normal(size=20), np.ones(4)
     prior = Hyperprior(1.0, 1.0, 1.0, 1.0)
     whole = Problem(Phi, target, None, prior, Normal(0.5), bias="free")

@@ -101,6 +101,7 @@ GROUPED = [
 ]
 
 
+@pytest.mark.fixed_seeds  # folds decide the width
 @pytest.mark.parametrize("model", GROUPED, ids=lambda each: str(each)[:40])
 def test_groups_restore_the_error_of_single_rows(model):
     """Without them the PCVM's error was 15 %, with them 5 %."""
