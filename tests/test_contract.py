@@ -386,6 +386,7 @@ def test_every_row_has_an_estimator():
 
 
 @every_case
+@pytest.mark.filterwarnings("ignore:EM. every weight was pruned")
 def test_an_estimator_is_the_model_route(key, likelihood, prior):
     if key in WITHOUT_A_MODEL:
         pytest.skip("what its estimator does is no model's mode")
