@@ -310,7 +310,7 @@ def test_arviz_takes_draws_and_their_log_likelihood(key, likelihood, prior):
     """PyMC's log likelihood of draws is the piece's, row by row, and ArviZ takes both."""
     model = model_of(key, likelihood, prior)
     with model:
-        drawn = pm.sample_prior_predictive(40, random_seed=6, compile_kwargs=FAST)
+        drawn = pm.sample_prior_predictive(100, random_seed=6, compile_kwargs=FAST)
         posterior = drawn["prior"].to_dataset()
         result = xr.DataTree.from_dict({"posterior": posterior})
         found = pm.compute_log_likelihood(result, extend_inferencedata=False, **QUIET)
