@@ -78,7 +78,7 @@ def test_moons_three_times_are_predicted_as_well_as_once():
     rows, y = make_moons(100, noise=0.2, random_state=0)
     new, truth = make_moons(500, noise=0.2, random_state=1)
     y = np.where(np.random.default_rng(0).uniform(size=100) < 0.1, 1 - y, y)
-    once, copied = (pcvm.PCVMClassifier(width="shared") for _ in range(2))
+    once, copied = pcvm.PCVMClassifier(), pcvm.PCVMClassifier()
     once.fit(rows, y)
     copied.fit(np.tile(rows, (3, 1)), np.tile(y, 3))
     own = [-np.log(fit.predict_proba(new)[np.arange(500), truth]).mean() for fit in (once, copied)]
