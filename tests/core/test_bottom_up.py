@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import blobs, classes, refused
+from problems import blobs, classes, fixed_rng, refused
 from scipy import stats
 from scipy.optimize import minimize_scalar
 
@@ -126,7 +126,7 @@ def best_by_search(columns, alpha, place, responses):
 def members_and_responses(n_responses, seed=3):
     """Return a machine of two members and responses that depend on some columns."""
     given_ = problem(30, n_responses, seed=seed, width=1.0, signs=False, shared=True)
-    rng = np.random.default_rng(seed)
+    rng = fixed_rng(seed)
     responses = given_.Phi[:, [4, 11]] @ rng.normal(0.0, 2.0, (2, n_responses))
     responses += rng.normal(size=responses.shape)
     machine = Machine(Bases(given_))
