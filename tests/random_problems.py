@@ -318,9 +318,13 @@ def class_terms_randomly(seed):
 
 
 SOLVERS = {
-    **{"EM": fit_em_randomly, "sparse probit": fit_sparse_probit_randomly},
-    **{"several classes": fit_classes_randomly, "evidence": fit_evidence_randomly},
-    **{"validity": validity_randomly, "projection": project_randomly},
-    **{"leave-one-out": leave_one_out_randomly, "Gibbs": gibbs_randomly},
+    "EM": fit_em_randomly,
+    "sparse probit": fit_sparse_probit_randomly,
+    "several classes": fit_classes_randomly,
+    "evidence": fit_evidence_randomly,
+    "validity": validity_randomly,
+    "projection": project_randomly,
+    "leave-one-out": leave_one_out_randomly,
+    "Gibbs": gibbs_randomly,
     "class terms": class_terms_randomly,
 }

@@ -17,7 +17,7 @@ PRIOR = pcvm.Hyperprior.plug_in()
 
 @pytest.fixture(scope="module")
 def rows():
-    return banana(50, seed=1)
+    return banana(50, seed=1, fixed=True)
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +79,8 @@ def test_an_average_is_scored_by_its_averaged_probabilities(rows):
 def test_arviz_compares_point_estimates(rows, result):
     X, label = rows
     wide = map_result(pcvm.pcvm_model(X, label > 0, width=6.0, hyperprior=PRIOR))
-    scored = {"narrow": pcvm.loo(result), "wide": pcvm.loo(wide)}
-    table = az.compare(scored)
-    assert table.index[0] == max(scored, key=lambda name: scored[name].elpd)
+    table = az.compare({"narrow": pcvm.loo(result), "wide": pcvm.loo(wide)})
+    assert table.index[0] == "narrow"
     assert (table["elpd_diff"].to_numpy() >= 0).all() or (table["elpd_diff"].to_numpy() <= 0).all()
 
 

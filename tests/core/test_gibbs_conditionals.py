@@ -19,8 +19,6 @@ from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Pr
 from pcvm_pymc.core.pieces.priors import Hyperprior
 
 PRIOR = Hyperprior(1.0, 0.4, 2.0, 1.0)
-# as it is written: a compiled function of functions may lose them to the search for garbage
-SLICED = moves.sliced.py_func
 LEARNED = Hyperprior(1.0, 0.4, 2.0, 1.0, rate_shape=3.0)
 
 
@@ -276,7 +274,8 @@ def test_the_common_scale(n_scores, prior):
         f = np.exp(at)
         known = given(label, prior, likelihood, rate * f**2 if prior.rate_shape else rate)
         args, low = (f * size, f * bias, f * latent, known), -2.0 * rng.random()
-        return at + SLICED(moves.scale_density, args, 0.0, low, low + 2.0, rng)
+        # not compiled: numba may lose the functions that a compiled one takes (ReferenceError)
+        return at + moves.sliced.py_func(moves.scale_density, args, 0.0, low, low + 2.0, rng)
 
     assert_normal(law.scores(moved(law, rng, step, 2)))
 
@@ -293,7 +292,7 @@ def test_the_rate_given_all_sizes():
 
     def step(at):
         low, known = at - 4.0 * rng.random(), (size, parameters(LEARNED))
-        return SLICED(moves.log_rate_density, known, at, low, low + 4.0, rng)
+        return moves.sliced.py_func(moves.log_rate_density, known, at, low, low + 4.0, rng)
 
     assert_normal(law.scores(moved(law, rng, step, 4)))
 

@@ -129,6 +129,8 @@ def test_it_is_the_same_by_seed_pickled_in_threads_and_from_repeated_rows(rows, 
     X, label = rows
     expected = fitted.predict_proba(X)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(X), expected)
+    assert fitted.idata_["posterior"].sizes["draw"] == 250
+    assert fitted.score(X, label) > 0.8
     of_widths = pcvm.PCVMClassifier(**FEW | SHORT, width="shared").fit(X, label)
     again = clone(of_widths).set_params(n_jobs=2).fit(X, label)
     assert len(again.idata_["convergence"]["width"]) > 1
@@ -305,7 +307,10 @@ def test_a_width_is_chosen_by_the_machines_own_rule():
         (pcvm.RVMRegressor(width=1.0, star=True), "a posterior"),
         (pcvm.RVMRegressor(width=1.0, std="weights"), "std was given with"),
         (pcvm.MRVMClassifier(width=1.0, search="paper"), "search was given with"),
-        (pcvm.SparseProbitClassifier(), "prior has no posterior; needed prior='laplace'"),
+        (
+            pcvm.SparseProbitClassifier(),
+            "an improper prior has no posterior; needed prior='laplace'",
+        ),
         (pcvm.SparseProbitClassifier(prior="laplace", tol=0.1), "tol was given with"),
     ],
     ids=str,

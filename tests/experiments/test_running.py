@@ -328,8 +328,6 @@ def test_raetschs_protocol_takes_the_median(tmp_path, monkeypatch):
     monkeypatch.setitem(catalogue.EXPERIMENTS, "small", small)
     fewer = replace(SOURCES["relevance"], rows=90, n_train=30)
     monkeypatch.setitem(SOURCES, "relevance", fewer)
-    for name in ("PCVM", "SVM_PCVM"):
-        monkeypatch.setitem(CLASSIFIERS, name, replace(CLASSIFIERS[name], n_folds=2))
     out = tmp_path / "run"
     report = reported("small", out, classifiers=["SVM_PCVM", "kNN"], repeats=3)
     store = Store(out)

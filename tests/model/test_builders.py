@@ -20,7 +20,7 @@ QUICK |= {"max_treedepth": 3, "progressbar": False, "compute_convergence_checks"
 
 @pytest.fixture(scope="module")
 def data():
-    X, label = blobs(30, seed=0)
+    X, label = blobs(30, seed=0, fixed=True)
     return X, (label > 0).astype(int)
 
 
@@ -347,8 +347,7 @@ def test_a_hyperprior_by_its_name(data, name):
     model = pcvm_model(X, y, width=1.3, hyperprior=name)
     Phi, signs = (model[each].get_value() for each in ("Phi", "signs"))
     scaled = (Phi, signs) if name in ("default", "learned") else ()
-    found, wanted = find_parts(model).hyperprior, getattr(Hyperprior, name)(*scaled)
-    assert vars(found) == pytest.approx(vars(wanted))
+    assert find_parts(model).hyperprior == getattr(Hyperprior, name)(*scaled)
     assert ("rate" in model.named_vars) == (name == "learned")
 
 
