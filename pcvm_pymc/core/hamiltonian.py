@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import cholesky, eigh, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
@@ -24,6 +24,7 @@ _LENGTH = 3.0  # longest trajectory, in standard deviations of the whitened post
 _MOST_STEPS = 64  # of a trajectory
 _TOGETHER = 400  # parameters, at most, that are whitened together: products with more cost too much
 _RATE_STEPS = 3  # of log d given the weights, after each trajectory
+_MOST_LOG = 60.0  # of d over that of the mode
 _FIRST_NOISE = 0.3  # where an unknown noise begins, in standard deviations of the targets
 _ACCEPTED = 0.8  # share of proposals that the step size aims at
 # share of the trajectories that have shorter steps, and their factor: a chain where the density bends more
@@ -225,11 +226,10 @@ class LogPosterior:
         found = minimize(falling, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
         return np.asarray(found.x)
 
-    def roots(self, mode: Array) -> list[tuple[slice, Array, Array]]:
-        """Return blocks of parameters, and R and its inverse: ``inv(R R')`` is their precision near a mode.
+    def curvature(self, mode: Array) -> tuple[Array, Array]:
+        """Return minus the second derivatives at a mode, and the share of the prior of v on their diagonal.
 
-        All parameters are one block; where several scores have many, those of each score, and d. The prior's
-        curvature is the precision expected there, so that it is positive.
+        The prior's curvature is the precision expected there, so that it is positive.
         """
         A, prior, target = self._design, self.problem.hyperprior, np.asarray(self.problem.label)
         (size, slope, scale), n_scores = self._parts(mode[None]), self.problem.n_scores
@@ -249,20 +249,90 @@ class LogPosterior:
         most = np.inf if hasattr(prior, "d") else 0.5 * prior.penalty**2
         given, own = np.minimum(self._precision(size[0]), most), np.abs(slope[0])
         diagonal = (own**2 * given + own * (1.0 - own)).ravel()  # own = 1 without signs
+        own = diagonal
         if prior.rate_shape is not None:
-            design[:, :, len(diagonal)] = 0.5 * A[:, :-1] @ (scale[0] * size[0])[:-1]
+            design[:, :, len(own)] = 0.5 * A[:, :-1] @ (scale[0] * size[0])[:-1]
             share = prior.rate_shape * float(scale[0, 0, 0]) ** 2 / prior.d
             diagonal = np.append(diagonal, max(share, 0.1))
         if self._noise_size is not None:
             diagonal = np.append(diagonal, 2.0 * len(A))
         bent = np.einsum("ncd,ndp->ncp", bend, design).reshape(-1, self.n_parameters)
-        H = design.reshape(-1, self.n_parameters).T @ bent + np.diag(diagonal)
+        return design.reshape(-1, self.n_parameters).T @ bent + np.diag(diagonal), own
+
+
+class Coordinates:
+    """Coordinates z of the parameters, in which d and the sizes v of one score are nearly independent.
+
+    Where d is learned, weights have ``v = R (z / sqrt(1 + l d / d_0))``. R diagonalises the curvatures at the
+    mode, whose d is d_0: that of the prior to ones, that of the likelihood to l. Directions in which the
+    likelihood bends more than the prior keep their weight as d moves, the others their v. Otherwise the
+    coordinates are the parameters: of several scores that takes half as many seconds.
+
+    Attributes
+    ----------
+    eigenvalues : ndarray, shape (n_basis,) or (0,)
+        l.
+    roots : list of (slice, ndarray, ndarray)
+        Blocks of coordinates, and S with its inverse: ``inv(S S')`` is their precision at the mode. All are
+        one block; where several scores have many, those of each score, and d.
+
+    References
+    ----------
+    O. Papaspiliopoulos, G. O. Roberts and M. Skold (2007), "A general framework for the parametrization of
+    hierarchical models", Statistical Science 22(1): between centred and non-centred, direction by direction.
+    """
+
+    def __init__(self, density: LogPosterior, mode: Array) -> None:
+        n_scores, end = density.problem.n_scores, density.rate_column
+        learned = density.problem.hyperprior.rate_shape is not None
+        n_weights = end - 1 if n_scores == 1 and learned else 0
+        self.density, self.column = density, end if learned else 0
+        self.own, self.middle = slice(n_weights), mode[self.column]
+        H, of_prior = density.curvature(mode)
+        D = of_prior[self.own]
+        eigenvalues, self.R = eigh(H[self.own, self.own] - np.diag(D), np.diag(D))
+        self.eigenvalues, self.inverse = np.maximum(eigenvalues, 0.0), self.R.T * D
+        whole, slopes = 1.0 + self.eigenvalues, np.eye(len(H))  # of the parameters in z
+        slopes[self.own, self.own] = self.R / np.sqrt(whole)
+        share = self.eigenvalues / whole
+        slopes[self.own, self.column] -= 0.5 * self.R @ (share * (self.inverse @ mode[self.own]))
+        H = slopes.T @ H @ slopes
+        H[self.column, self.column] += 0.5 * (share / whole).sum()  # of the Jacobian
         blocks = [slice(None)]
-        if n_scores > 1 and self.rate_column > _TOGETHER:
-            blocks = [slice(c, self.rate_column, n_scores) for c in range(n_scores)]
-            blocks += [slice(self.rate_column, None)] * (prior.rate_shape is not None)
+        if n_scores > 1 and end > _TOGETHER:
+            blocks = [slice(c, end, n_scores) for c in range(n_scores)]
+            blocks += [slice(end, None)] * learned
         inverses = [(own, cholesky(H[own, own])) for own in blocks]
-        return [(own, solve_triangular(each, np.eye(len(each))), each) for own, each in inverses]
+        self.roots = [
+            (own, solve_triangular(each, np.eye(len(each))), each) for own, each in inverses
+        ]
+
+    def _precision(self, parameters: Array) -> Array:
+        """Return the curvature in each direction at the states' d, of which that of the prior is one."""
+        ratio = np.exp(np.minimum(parameters[:, [self.column]] - self.middle, _MOST_LOG))
+        return np.asarray(1.0 + ratio * self.eigenvalues)
+
+    def parameters(self, z: Array) -> Array:
+        """Return the parameters of coordinates, shape (n_states, n_parameters)."""
+        found = z.copy()
+        found[:, self.own] = (z[:, self.own] / np.sqrt(self._precision(z))) @ self.R.T
+        return found
+
+    def of(self, parameters: Array) -> Array:
+        """Return the coordinates of parameters, shape (n_states, n_parameters)."""
+        found, root = parameters.copy(), np.sqrt(self._precision(parameters))
+        found[:, self.own] = (parameters[:, self.own] @ self.inverse.T) * root
+        return found
+
+    def __call__(self, z: Array) -> tuple[Array, Array]:
+        """Return the log densities of coordinates, shape (n_states,), and their gradients."""
+        value, gradient = self.density(self.parameters(z))
+        precision = self._precision(z)
+        pull = (gradient[:, self.own] @ self.R) / np.sqrt(precision)
+        gradient[:, self.own] = pull
+        share = 1.0 - 1.0 / precision
+        gradient[:, self.column] -= 0.5 * (share * (1.0 + pull * z[:, self.own])).sum(axis=1)
+        return value - 0.5 * np.log(precision).sum(axis=1), gradient
 
 
 def _times(places: Array, matrices: list[tuple[slice, Array]]) -> Array:
@@ -286,7 +356,7 @@ class HamiltonianChains:
     step : float
         Step size, which `warm_up` chooses.
     place : ndarray, shape (n_chains, n_parameters)
-        Where the chains are, in whitened coordinates around `centre`.
+        Where the chains are, in whitened `Coordinates` around `centre`.
 
     Notes
     -----
@@ -303,13 +373,15 @@ class HamiltonianChains:
     rng: np.random.Generator
     n_chains: int = 4
     step: float = 0.3
+    coordinates: Coordinates = field(init=False)
     centre: Array = field(init=False)
     roots: list[tuple[slice, Array, Array]] = field(init=False)
     place: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        self.centre = self.density.mode()
-        self.roots = self.density.roots(self.centre)
+        mode = self.density.mode()
+        self.coordinates = Coordinates(self.density, mode)
+        self.centre, self.roots = self.coordinates.of(mode[None])[0], self.coordinates.roots
         self._move_to(np.zeros((1, len(self.centre))))
         least = self.value[0] - len(self.centre)  # half of that is a typical difference
         self._move_to(self.rng.standard_normal((self.n_chains, len(self.centre))))
@@ -320,17 +392,18 @@ class HamiltonianChains:
     @property
     def parameters(self) -> Array:
         """The chains' parameters, shape (n_chains, n_parameters)."""
-        return self._parameters(self.place)
+        return self.coordinates.parameters(self._unwhitened(self.place))
 
-    def _parameters(self, place: Array) -> Array:
+    def _unwhitened(self, place: Array) -> Array:
         return self.centre + _times(place, [(own, root.T) for own, root, _ in self.roots])
 
     def whitened(self, parameters: Array) -> Array:
         """Return the places of parameters, shape (n_states, n_parameters)."""
-        return _times(parameters - self.centre, [(own, each.T) for own, _, each in self.roots])
+        away = self.coordinates.of(parameters) - self.centre
+        return _times(away, [(own, each.T) for own, _, each in self.roots])
 
     def _at(self, place: Array) -> tuple[Array, Array]:
-        value, gradient = self.density(self._parameters(place))
+        value, gradient = self.coordinates(self._unwhitened(place))
         return value, _times(gradient, [(own, root) for own, root, _ in self.roots])
 
     def _move_to(self, place: Array) -> None:
@@ -401,7 +474,7 @@ class HamiltonianChains:
     def _learn_covariance(self, seen: Array) -> None:
         """Whiten by the covariance of places, shrunk towards what was the covariance before."""
         flat, at, roots = seen.reshape(-1, seen.shape[2]), self.parameters, []
-        self.centre = self._parameters(flat.mean(axis=0, keepdims=True))[0]
+        self.centre = self._unwhitened(flat.mean(axis=0, keepdims=True))[0]
         for own, root, inverse in self.roots:
             one = np.eye(len(root))
             share = len(flat) / (len(flat) + 4.0 * len(one))

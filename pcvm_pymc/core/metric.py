@@ -184,11 +184,7 @@ def class_targets(label: NDArray[Any], n_classes: int) -> Array:
 
 
 def share_of_widths(
-    one_width: Array,
-    widths: Array,
-    row_weight: Array | None = None,
-    *,
-    penalty: float = PENALTY,
+    one_width: Array, widths: Array, row_weight: Array | None = None, *, penalty: float = PENALTY
 ) -> float:
     """Return the weight of predictions with a width for each feature, the rest being those of one width.
 

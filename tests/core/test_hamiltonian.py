@@ -10,7 +10,7 @@ from scipy import stats
 
 from pcvm_pymc.core import hamiltonian
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
-from pcvm_pymc.core.hamiltonian import HamiltonianChains, LogPosterior
+from pcvm_pymc.core.hamiltonian import Coordinates, HamiltonianChains, LogPosterior
 from pcvm_pymc.core.pieces import likelihoods, priors
 from pcvm_pymc.core.pieces.kernels import design_matrix
 from pcvm_pymc.core.problem import Problem
@@ -56,18 +56,28 @@ PROBLEMS = {
 }
 
 
+def differences(of, place, step=1e-4):
+    """Return central differences of a function of states, one row for each parameter."""
+    both = (of(place + sign * step * np.eye(len(place))) for sign in (1, -1))
+    return np.subtract(*both) / (2.0 * step)
+
+
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_gradient_is_that_of_the_density(name):
     density = LogPosterior(PROBLEMS[name])
-    rng = np.random.default_rng(71)
-    place = rng.normal(size=density.n_parameters)
-    (value,), (gradient,) = density(place[None])
-    # third derivatives in a log noise are eight times the log density
-    near = 1e-3 if density.problem.n_scores > 1 else 1e-6 * max(1.0, abs(value) / 10.0)
-    for at, slope in zip(np.eye(len(place)), gradient, strict=True):
-        high, low = (density((place + sign * 1e-4 * at)[None])[0][0] for sign in (1, -1))
-        assert slope == pytest.approx((high - low) / 2e-4, abs=near)
-    for _, root, inverse in density.roots(place):
+    places = np.random.default_rng(71).normal(size=(2, density.n_parameters))
+    coordinates = Coordinates(density, places[0])
+    for of in (density, coordinates):
+        (value, _), (gradient, _) = of(places)
+        # third derivatives in a log noise are eight times the log density
+        near = 1e-3 if density.problem.n_scores > 1 else 1e-6 * max(1.0, abs(value) / 10.0)
+        expected = differences(lambda each, of=of: of(each)[0], places[0])
+        assert gradient == pytest.approx(expected, abs=near)
+    to = coordinates.parameters(places)
+    np.testing.assert_allclose(coordinates.of(to), places, atol=1e-9)
+    volume = [np.linalg.slogdet(differences(coordinates.parameters, z))[1] for z in places]
+    assert np.ptp(coordinates(places)[0] - density(to)[0] - volume) < 1e-6
+    for _, root, inverse in coordinates.roots:
         np.testing.assert_allclose(root @ inverse, np.eye(len(root)), atol=1e-9)
     mode = density.mode()
     slope = density(mode[None])[1][0]

@@ -146,8 +146,7 @@ def test_weights_travel_by_metadata_routing():
 
 
 @pytest.mark.parametrize(
-    ("model", "y"),
-    [(PCVM(random_state=0, basis=SIGNED), Y), (THREE[1], CLASS), (THREE[4], CLASS)],
+    ("model", "y"), [(PCVM(random_state=0, basis=SIGNED), Y), (THREE[1], CLASS), (THREE[4], CLASS)]
 )
 def test_log_probabilities_are_exact_where_probabilities_vanish(model, y):
     model = clone(model).fit(X, y)
