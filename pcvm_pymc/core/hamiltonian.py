@@ -24,7 +24,6 @@ _LENGTH = 3.0  # longest trajectory, in standard deviations of the whitened post
 _MOST_STEPS = 64  # of a trajectory
 _TOGETHER = 400  # parameters, at most, that are whitened together: products with more cost too much
 _RATE_STEPS = 3  # of log d given the weights, after each trajectory
-_MOST_LOG = 60.0  # of d over that of the mode
 _FIRST_NOISE = 0.3  # where an unknown noise begins, in standard deviations of the targets
 _ACCEPTED = 0.8  # share of proposals that the step size aims at
 # share of the trajectories that have shorter steps, and their factor: a chain where the density bends more
@@ -249,15 +248,15 @@ class LogPosterior:
         most = np.inf if hasattr(prior, "d") else 0.5 * prior.penalty**2
         given, own = np.minimum(self._precision(size[0]), most), np.abs(slope[0])
         diagonal = (own**2 * given + own * (1.0 - own)).ravel()  # own = 1 without signs
-        own = diagonal
+        of_prior = diagonal
         if prior.rate_shape is not None:
-            design[:, :, len(own)] = 0.5 * A[:, :-1] @ (scale[0] * size[0])[:-1]
+            design[:, :, len(diagonal)] = 0.5 * A[:, :-1] @ (scale[0] * size[0])[:-1]
             share = prior.rate_shape * float(scale[0, 0, 0]) ** 2 / prior.d
             diagonal = np.append(diagonal, max(share, 0.1))
         if self._noise_size is not None:
             diagonal = np.append(diagonal, 2.0 * len(A))
         bent = np.einsum("ncd,ndp->ncp", bend, design).reshape(-1, self.n_parameters)
-        return design.reshape(-1, self.n_parameters).T @ bent + np.diag(diagonal), own
+        return design.reshape(-1, self.n_parameters).T @ bent + np.diag(diagonal), of_prior
 
 
 class Coordinates:
@@ -290,9 +289,10 @@ class Coordinates:
         self.own, self.middle = slice(n_weights), mode[self.column]
         H, of_prior = density.curvature(mode)
         D = of_prior[self.own]
-        eigenvalues, self.R = eigh(H[self.own, self.own] - np.diag(D), np.diag(D))
-        self.eigenvalues, self.inverse = np.maximum(eigenvalues, 0.0), self.R.T * D
-        whole, slopes = 1.0 + self.eigenvalues, np.eye(len(H))  # of the parameters in z
+        whole, self.R = eigh(H[self.own, self.own], np.diag(D))
+        whole = np.maximum(whole, 1.0)  # 1 + l
+        self.eigenvalues, self.inverse = whole - 1.0, self.R.T * D
+        slopes = np.eye(len(H))  # of the parameters in z
         slopes[self.own, self.own] = self.R / np.sqrt(whole)
         share = self.eigenvalues / whole
         slopes[self.own, self.column] -= 0.5 * self.R @ (share * (self.inverse @ mode[self.own]))
@@ -307,32 +307,35 @@ class Coordinates:
             (own, solve_triangular(each, np.eye(len(each))), each) for own, each in inverses
         ]
 
-    def _precision(self, parameters: Array) -> Array:
-        """Return the curvature in each direction at the states' d, of which that of the prior is one."""
-        ratio = np.exp(np.minimum(parameters[:, [self.column]] - self.middle, _MOST_LOG))
-        return np.asarray(1.0 + ratio * self.eigenvalues)
+    def _root(self, parameters: Array) -> Array:
+        """Return sqrt(1 + l d / d_0) at the states' d, shape (n_states, n_basis) or (n_states, 0)."""
+        ratio = np.exp(parameters[:, [self.column]] - self.middle)
+        return np.sqrt(1.0 + ratio * self.eigenvalues)
+
+    def _parameters(self, z: Array, root: Array) -> Array:
+        found = z.copy()
+        found[:, self.own] = (z[:, self.own] / root) @ self.R.T
+        return found
 
     def parameters(self, z: Array) -> Array:
         """Return the parameters of coordinates, shape (n_states, n_parameters)."""
-        found = z.copy()
-        found[:, self.own] = (z[:, self.own] / np.sqrt(self._precision(z))) @ self.R.T
-        return found
+        return self._parameters(z, self._root(z))
 
     def of(self, parameters: Array) -> Array:
         """Return the coordinates of parameters, shape (n_states, n_parameters)."""
-        found, root = parameters.copy(), np.sqrt(self._precision(parameters))
-        found[:, self.own] = (parameters[:, self.own] @ self.inverse.T) * root
+        found = parameters.copy()
+        found[:, self.own] = (parameters[:, self.own] @ self.inverse.T) * self._root(parameters)
         return found
 
     def __call__(self, z: Array) -> tuple[Array, Array]:
         """Return the log densities of coordinates, shape (n_states,), and their gradients."""
-        value, gradient = self.density(self.parameters(z))
-        precision = self._precision(z)
-        pull = (gradient[:, self.own] @ self.R) / np.sqrt(precision)
+        root = self._root(z)
+        value, gradient = self.density(self._parameters(z, root))
+        pull = (gradient[:, self.own] @ self.R) / root
         gradient[:, self.own] = pull
-        share = 1.0 - 1.0 / precision
+        share = 1.0 - root**-2
         gradient[:, self.column] -= 0.5 * (share * (1.0 + pull * z[:, self.own])).sum(axis=1)
-        return value - 0.5 * np.log(precision).sum(axis=1), gradient
+        return value - np.log(root).sum(axis=1), gradient
 
 
 def _times(places: Array, matrices: list[tuple[slice, Array]]) -> Array:
