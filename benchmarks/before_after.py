@@ -96,7 +96,7 @@ def gibbs(builder, data, sweeps):
 
 
 SMALL = {"width": 1.0, "tol": 1e-5, "random_state": 0}
-TOP_DOWN = {"algorithm": "top-down", "width": 1.0, "tol": 1e-4}
+TOP_DOWN = {"width": 1.0, "tol": 1e-4}
 CASES = {
     "EM, N = 100, plug_in": fit(
         "PCVMClassifier", lambda: classes(100), 20, hyperprior="plug_in", **SMALL

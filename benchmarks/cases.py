@@ -124,7 +124,7 @@ def one_against_rest(X, y):
 
     def fits():
         for c in np.unique(y):
-            PCVMClassifier(width=4.0, estimation="em").fit(X, y == c)
+            PCVMClassifier(width=4.0).fit(X, y == c)
 
     return fits
 
@@ -471,12 +471,12 @@ CASES: dict[str, Case] = {
     },
     "one cell of six letters, N = 600": Case(
         lambda: letters(600, 6),
-        fit("MPCVMClassifier", width=4.0, algorithm="top-down"),
+        fit("MPCVMClassifier", width=4.0),
         ("6 fits of two classes", one_against_rest),
     ),
     "26 letters, 16,000 rows, 500 bases": Case(
         lambda: letters(16_000, 26),
-        fit("MPCVMClassifier", width=2.5, algorithm="top-down", basis=500, estimation="em"),
+        fit("MPCVMClassifier", width=2.5, basis=500, estimation="em"),
         ("SVC, one fit", one_svc(10.0, 0.16)),
         repeats=1,
         large=True,

@@ -25,7 +25,7 @@ def machines():
 
     return {
         "PCVM, bottom up": PCVMClassifier(estimation="bottom-up", **BASES),
-        "mPCVM2, three classes": MPCVMClassifier(algorithm="bottom-up", **BASES),
+        "mPCVM2, three classes": MPCVMClassifier(estimation="bottom-up", **BASES),
         "mRVM1, three classes": MRVMClassifier(**BASES),
         "sparse probit, quadratic": SparseProbitClassifier(
             features="quadratic", memory_limit=LIMIT, tol=1e-4

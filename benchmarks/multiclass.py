@@ -38,15 +38,11 @@ def machine(method, width):
     common = {"width": width, "max_iter": 3000}
     return {
         "mPCVM1": lambda: MPCVMClassifier(hyperprior="jeffreys", **common),
-        "mPCVM1, chen2009": lambda: MPCVMClassifier(
-            algorithm="top-down", hyperprior="chen2009", **common
-        ),
-        "mPCVM1, plug_in": lambda: MPCVMClassifier(
-            algorithm="top-down", hyperprior="plug_in", tol=1e-2, **common
-        ),
-        "mPCVM2": lambda: MPCVMClassifier(algorithm="bottom-up", **common),
-        "mRVM1": lambda: MRVMClassifier(algorithm="bottom-up", **common),
-        "mRVM2": lambda: MRVMClassifier(algorithm="top-down", **common),
+        "mPCVM1, chen2009": lambda: MPCVMClassifier(hyperprior="chen2009", **common),
+        "mPCVM1, plug_in": lambda: MPCVMClassifier(hyperprior="plug_in", tol=1e-2, **common),
+        "mPCVM2": lambda: MPCVMClassifier(estimation="bottom-up", **common),
+        "mRVM1": lambda: MRVMClassifier(estimation="bottom-up", **common),
+        "mRVM2": lambda: MRVMClassifier(estimation="em", **common),
     }[method]()
 
 

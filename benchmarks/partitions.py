@@ -39,7 +39,7 @@ def rivals(n_classes: int, bottom_up: bool, seed: int) -> dict:
     default = (PCVMClassifier if n_classes == 2 else MPCVMClassifier)(random_state=seed)
     found = {"default": default, "SVC, tuned": TunedSVC(random_state=seed)}
     if bottom_up:
-        found["mPCVM2"] = MPCVMClassifier(algorithm="bottom-up", random_state=seed)
+        found["mPCVM2"] = MPCVMClassifier(estimation="bottom-up", random_state=seed)
     return found
 
 

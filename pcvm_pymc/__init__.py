@@ -37,7 +37,7 @@ _MODULES = {
     "estimators.sparse_probit": ("SparseProbitClassifier",),
     "export": ("to_c", "to_onnx"),
     "assessment.select": ("select_width", "select"),
-    "estimators.relevance": ("validity",),
+    "assessment.kernel_validity": ("validity",),
     "assessment.leave_one_out": ("loo",),
     "assessment.cross_validation": ("kfold", "psis_loo"),
     "estimators.projection": ("Projection",),

@@ -126,7 +126,7 @@ KIND_OF = {
     **{"X": "matrix", "y": "labels", "X_new": "rows", "model": "object", "options": "object"},
     **dict.fromkeys(("max_iter", "n_init", "n_basis", "draws", "chains", "thin"), "whole"),
     **dict.fromkeys(("max_sweeps", "noise_period", "patience", "refresh_period"), "whole"),
-    **dict.fromkeys(("likelihood", "estimation", "update", "algorithm", "start", "link"), "choice"),
+    **dict.fromkeys(("likelihood", "estimation", "update", "link"), "choice"),
     **dict.fromkeys(("method", "features", "prior", "precision", "support", "over"), "choice"),
     **dict.fromkeys(("kernel_dtype", "nuts_sampler"), "choice"),
     **dict.fromkeys(("tol", "noise_tol", "size", "target_accept", "gamma"), "positive"),
@@ -205,7 +205,7 @@ def _estimators(two, three):
         (
             pcvm.PCVMClassifier,
             two,
-            f"{_EM}, likelihood, hyperprior: choice, scale, estimation, update, n_init, cv, "
+            f"{_EM}, likelihood, hyperprior: choice, scale, estimation, update, cv, "
             "n_vectors, kernel_dtype, random_state",
         ),
         (
@@ -216,9 +216,9 @@ def _estimators(two, three):
         (
             pcvm.MPCVMClassifier,
             {**three, "estimation": "em"},
-            f"{_EM}, algorithm, hyperprior: choice, estimation, start: choice, random_state, cv",
+            f"{_EM}, hyperprior: choice, estimation, random_state, cv",
         ),
-        (pcvm.MRVMClassifier, three, f"{_EM}, algorithm, start: choice, random_state"),
+        (pcvm.MRVMClassifier, three, f"{_EM}, estimation, random_state"),
         (pcvm.RVMClassifier, two, f"X, y, {_KERNEL}, basis, link, {_EVIDENCE}"),
         (
             pcvm.RVMRegressor,

@@ -335,7 +335,7 @@ ESTIMATORS = {
     "rvm_classification": lambda piece, _: pcvm.RVMClassifier(link=piece.name),
     "rvm_regression": lambda piece, _: pcvm.RVMRegressor(likelihood=piece, std="weights"),
     "mpcvm_top_down": lambda _, prior: pcvm.MPCVMClassifier(hyperprior=prior, tol=1e-5),
-    "mpcvm_bottom_up": lambda *_: pcvm.MPCVMClassifier(algorithm="bottom-up"),
+    "mpcvm_bottom_up": lambda *_: pcvm.MPCVMClassifier(estimation="bottom-up"),
     "mrvm_bottom_up": lambda *_: pcvm.MRVMClassifier(search="paper"),
 }
 # mRVM2 drops a basis for all classes or for none, and has Jeffreys' prior: no model says so

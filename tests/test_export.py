@@ -22,7 +22,7 @@ FEW = (X[:15], LABEL[:15])
 WORDS = np.array(["low", "middle", "high"])[CLASS]
 NEW = np.vstack([3 * fixed_rng(0).normal(size=(40, 2)), [[1e3, -1e3], [0, 0]]])
 
-UP = {"width": 1.5, "algorithm": "bottom-up"}
+UP = {"width": 1.5, "estimation": "bottom-up"}
 SCALERS = RobustScaler(quantile_range=(10, 80)), "passthrough", MinMaxScaler((-2, 1))
 MORE = MaxAbsScaler(), StandardScaler(with_mean=False)
 IDLE = StandardScaler(with_std=False), RobustScaler(with_scaling=False)

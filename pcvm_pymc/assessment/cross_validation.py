@@ -23,8 +23,7 @@ from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import InputWarning, as_features, check_seed, shown
-from pcvm_pymc.estimators.base import group_numbers
-from pcvm_pymc.estimators.race import inner_folds
+from pcvm_pymc.estimators.training import group_numbers, inner_folds
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.estimates import find_map_em
 from pcvm_pymc.inference.prediction import Seed, latent_draws, log_density_draws, probability_draws

@@ -22,12 +22,10 @@ from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.estimators.average import Average
-from pcvm_pymc.estimators.base import group_numbers
-from pcvm_pymc.estimators.fit import problems_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.estimators.problems import TrainingData
+from pcvm_pymc.estimators.predictors import Average
+from pcvm_pymc.estimators.training import TrainingData, group_numbers
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.progress import progress_bars
 from pcvm_pymc.model.bases import AnyKernel
@@ -346,12 +344,13 @@ def fitted_problems(
             "the classifier was fitted with weights of its rows; its held-out predictions are those of "
             "held_out_, and a score of them is weighted by the caller"
         )
-    problems = problems_of(model, data)
+    estimation: Any = model._estimation
+    formulation = estimation.formulation(data, model._basis_of(data))
     predictor = model._predictor_
     modes, shares = [predictor], np.ones(1)
     if isinstance(predictor, Average):
         modes, shares = predictor.modes, predictor.weights
-    points = problems.centres.points
+    points = formulation.centres.points
     out = []
     for share, mode in zip(shares.tolist(), modes, strict=True):
         if len(points) <= max(mode.basis, default=-1) or not np.array_equal(
@@ -362,11 +361,11 @@ def fitted_problems(
             )
         weight = np.zeros((len(points), *mode.weight.shape[1:]))
         weight[mode.basis] = mode.weight
-        problem = problems.at(mode.width, mode.scale)
+        problem = formulation.at({"width": mode.width, "scale": mode.scale})
         if (weight * problem.weight_sign < 0).any():
             raise ValueError(
                 "y has other labels than the classifier was fitted to, on rows under its bases; needed "
                 "its training data"
             )
-        out.append(FittedMode(share, problem, weight, mode.bias, problems.centres.rows))
+        out.append(FittedMode(share, problem, weight, mode.bias, formulation.centres.rows))
     return out, data

@@ -12,12 +12,11 @@ from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.validation import as_classes, as_features, as_labels, check_instance
 from pcvm_pymc.core.projection import SearchOptions
-from pcvm_pymc.estimators.fit import centres_of
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.estimators.problems import TrainingData
 from pcvm_pymc.estimators.projection import Projection, project_reference
 from pcvm_pymc.estimators.reference import Reference, reference_of
+from pcvm_pymc.estimators.training import TrainingData
 
 
 def project(
@@ -138,7 +137,7 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
                 f"X has {len(inputs)} rows; needed the {len(held_out)} that the average was fitted to"
             )
         held_out = held_out[slice(None) if data.given is None else data.given]
-    return reference_of(model, data, centres_of(model, data), held_out)
+    return reference_of(model, data, model._centres(data, model._basis_of(data)), held_out)
 
 
 def _from_datatree(

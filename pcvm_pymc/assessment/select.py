@@ -15,12 +15,11 @@ from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, median_distance, wi
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.fit import fixed_width, plan_of, problems_of
+from pcvm_pymc.estimators.candidates import HyperparameterSearch, Space, WidthSelection, grow
+from pcvm_pymc.estimators.chooser import choose, score_of_rows
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.estimators.problems import width_rows
-from pcvm_pymc.estimators.race import WidthSelection, inner_folds
-from pcvm_pymc.estimators.search import Grid, HyperparameterSearch, by_folds, grown_search
+from pcvm_pymc.estimators.training import inner_folds
 from pcvm_pymc.inference.progress import progress_bars
 
 _OVER = (("width", "scale"), ("width",), ("scale",), ("width", "scale", "features"))
@@ -146,23 +145,22 @@ def _by_cross_validation(
     model: Any, X: Array, y: Any, cv: int, groups: ArrayLike | None
 ) -> HyperparameterSearch:
     """Return the search whose grid points are scored by refits."""
-    model._begin()
-    data, plan = model._training(X, y, groups=groups), plan_of(model)
+    estimation = model._begin()
+    data, chosen = model._training(X, y, groups=groups), estimation.chosen
     rng = np.random.default_rng(validation.as_seed(model.random_state))
-    rows, most = width_rows(model, data, False, rng)
-    data = data if rows is None else data.some(rows)
+    data, most = model._search_rows(data, rng, in_chunks=False)
     folds = inner_folds(data.label, cv, rng, groups=data.groups)
-    if not folds or not any(plan.moves):
+    if not folds or not chosen:
         raise ValueError(
             f"cv={cv!r} with {len(X)} rows: nothing can be held out or chosen; needed two rows or more "
             "of each class, and width='auto' or scale='auto'"
         )
-    middle = median_distance(X) if plan.moves[0] else fixed_width(model, data, rng)[0]
-    problems = problems_of(model, data, most=most)
-    if plan.moves[0]:
-        problems = problems.many_widths()
-    grid = Grid(middle, plan.scale, plan.moves)
-    return grown_search(grid, by_folds(problems, folds), method="cv")
+    formulation = estimation.formulation(data, model._basis_of(data), most)
+    width = model.width
+    if "width" in chosen:
+        formulation, width = formulation.for_many_widths(), median_distance(X)
+    space = Space({"width": width, "scale": estimation.middle}, chosen)
+    return grow(space, score_of_rows(formulation, folds), method="cv")
 
 
 def select_width(
@@ -206,7 +204,7 @@ def select_width(
         What is scored at each candidate, on all rows but for ``"cv"``:
 
         - ``"cv"``: the cross-validated log loss of the PCVM. The honest one. Candidates that fall far behind
-          drop out, see `pcvm_pymc.estimators.race.race`.
+          drop out, see `pcvm_pymc.core.race.race`.
         - ``"evidence"``: the log evidence, by Laplace's approximation and maximised over ARD precisions, of
           the relevance vector machine of this likelihood on the same bases. It replaces the PCVM's own,
           which its sign rule leaves without a normal approximation. One fit per width.
@@ -271,7 +269,7 @@ def select_width(
         max_iter=how.max_iter,
         tol=how.tol,
     )
-    model._begin()
+    estimation: Any = model._begin()
     data = model._training(X, y, sample_weight)
     candidates = width_grid(X) if widths is None else validation.as_numbers(widths, "widths")
     usable = (candidates > 0) & np.isfinite(candidates)
@@ -280,13 +278,15 @@ def select_width(
             f"widths={validation.shown(widths)}; needed one or more positive finite numbers"
         )
     as_kernel(kernel, float(candidates[0]))(X[:2], X[:1])
-    problems = problems_of(model, data)
     if method == "em":
-        problem = problems.at(median_distance(X), moves=True)
+        formulation = estimation.formulation(data, model._basis_of(data))
+        at = {"width": median_distance(X), "scale": estimation.middle}
+        problem = formulation.at(at, moves=True)
         return WidthSelection.unscored(float(fit_em(problem, None, how).width), candidates, method)
     with progress_bars(progressbar, f"width by {method}") as progress:
         bar = progress.add_task("", total=len(candidates) * (method != "cv" or cv))
         follow = partial(progress.advance, bar)
         rng = np.random.default_rng(validation.as_seed(random_state))
-        fixed_width(model, data, rng, widths=candidates, follow=follow)
-    return model.width_selection_
+        found = choose(estimation, data, rng, widths=candidates, follow=follow).selection
+    assert found is not None
+    return found

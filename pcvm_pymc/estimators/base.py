@@ -4,12 +4,12 @@ import logging
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NoReturn, Self
 
 import joblib
 import numpy as np
@@ -19,12 +19,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces import validation
-from pcvm_pymc.core.pieces.centres import has_clusters_of_copies
-from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, as_width
+from pcvm_pymc.core.pieces.centres import Centres, choose_share, has_clusters_of_copies
+from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, as_kernel, as_width
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS, blas_threads
 from pcvm_pymc.core.problem import Status
+from pcvm_pymc.estimators.features import Metric, relevance
+from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData, group_numbers
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +43,7 @@ class Number(Interval):
         return not isinstance(val, bool | np.bool_) and bool(super().is_satisfied_by(val))
 
 
-def whole(least: int) -> Number:
+def at_least(least: int) -> Number:
     """Return the constraint of a whole number."""
     return Number(Integral, least, None, closed="left")
 
@@ -49,22 +53,19 @@ _MOST_JOBS = 1024  # more threads than any machine has processors
 
 #: scikit-learn's constraints of single arguments that mean the same in all estimators that have them
 CONSTRAINTS: dict[str, list[Any]] = {
-    "basis": [whole(1), "array-like", StrOptions({"auto"}), None],
-    "cv": [whole(2)],
-    "max_iter": [whole(1)],
+    "basis": [at_least(1), "array-like", StrOptions({"auto"}), None],
+    "cv": [at_least(2)],
+    "max_iter": [at_least(1)],
     "tol": [POSITIVE, None],
     "scale": [POSITIVE, StrOptions({"auto"}), None],
-    "n_vectors": [whole(1), StrOptions({"auto"}), None],
-    "n_init": [whole(1)],
-    "draws": [whole(1)],
+    "n_vectors": [at_least(1), StrOptions({"auto"}), None],
+    "draws": [at_least(1)],
     "bias": ["boolean", None],
     "star": ["boolean"],
     "verbose": ["boolean"],
     "noise": [POSITIVE, None],
-    "start": [StrOptions({"default", "random"})],
-    "algorithm": [StrOptions({"bottom-up", "top-down"})],
     "search": [StrOptions({"quick", "paper"})],
-    "random_state": [whole(0), np.random.Generator, np.random.RandomState, None],
+    "random_state": [at_least(0), np.random.Generator, np.random.RandomState, None],
     "memory_limit": [POSITIVE, None],
     "kernel_dtype": [StrOptions({"float64", "float32"})],
     "n_jobs": [
@@ -78,18 +79,8 @@ CONSTRAINTS: dict[str, list[Any]] = {
 
 def constraints(width: str, **words: str) -> dict[str, list[Any]]:
     """Return the constraints of an estimator's arguments: shared ones, and its words, separated by blanks."""
-    own = {name: [StrOptions(set(each.split()))] for name, each in words.items()}
-    return CONSTRAINTS | {"width": [POSITIVE, StrOptions(set(width.split())), "array-like"]} | own
-
-
-def has_width(kernel: Kernel) -> bool:
-    """Whether a kernel has a width at all."""
-    return not np.isnan(as_kernel(kernel, 1.0).width)
-
-
-def is_rbf(kernel: Kernel) -> bool:
-    """Whether a kernel is the RBF, whose derivatives are known."""
-    return as_kernel(kernel).name == "rbf"
+    named = {name: [StrOptions(set(each.split()))] for name, each in words.items()}
+    return CONSTRAINTS | {"width": [POSITIVE, StrOptions(set(width.split())), "array-like"]} | named
 
 
 def is_named(value: Any, *names: str) -> bool:
@@ -97,96 +88,24 @@ def is_named(value: Any, *names: str) -> bool:
     return isinstance(value, str) and value in names
 
 
-# --- arguments that depend on others -----------------------------------------------------------
-
-
-_REQUIRED = object()  # a rule that is not about an argument without effect
-STREAMED = "rows in chunks (memory_limit, or Dask arrays) need"
-
-
-class Rule(NamedTuple):
-    """A rule between arguments.
-
-    Attributes
-    ----------
-    names : str
-        The arguments, separated by blanks; an error shows them with their values.
-    needed : str
-    holds : callable
-        ``(estimator, in_chunks) -> bool``.
-    default : object, optional
-        Given, the first argument has an effect only where the rule holds, and this value means "not given".
-    """
-
-    names: str
-    needed: str
-    holds: Callable[[Any, bool], bool]
-    default: Any = _REQUIRED
-
-    def check(self, model: Any, in_chunks: bool) -> None:
-        """Raise where the arguments do not fit together, or one was given without effect."""
-        found = {name: getattr(model, name) for name in self.names.split()}
-        name, value = next(iter(found.items()))
-        if np.array_equal(value, self.default) or self.holds(model, in_chunks):
-            return
-        given = [f"{each}={validation.shown(found[each])}" for each in found]
-        if self.default is _REQUIRED:
-            raise ValueError(f"{', '.join(given)}: {self.needed}")
-        raise ValueError(
-            f"{name} was given with {', '.join(given[1:])}, where it has no effect (found {value!r}); "
-            f"it needs {self.needed}, or leave it at {self.default!r}"
-        )
-
-
-WIDTH_EFFECT = Rule(
-    "width kernel", "a kernel that has a width", lambda m, _: has_width(m.kernel), "auto"
-)
+#: arguments that belong to estimations, and what each needs to have an effect
+OF_ESTIMATIONS = {
+    "hyperprior": "posterior modes by EM, or the posterior of a PCVM",
+    "scale": "posterior modes by EM",
+    "update": "posterior modes by EM",
+    "search": "estimation='bottom-up'",
+    "method": "a fit by the evidence",
+    "noise_starts": "a noise to be estimated by the evidence",
+    "tol": "a fit: no posterior at a given width",
+    "max_iter": "a fit or a posterior",
+    "n_vectors": "estimation='auto', 'average', 'posterior' or 'projection'",
+    "draws": "estimation='posterior'",
+    "cv": "something to choose by folds: a width that fits on folds choose, or the number of vectors of a "
+    "mode's projection",
+}
 #: a width that is chosen by held-out rows: one for each feature, or one
 CHOSEN = ("auto", "shared")
-CV_EFFECT = Rule("cv width", "width='auto' or 'shared'", lambda m, _: is_named(m.width, *CHOSEN), 5)
-
-
-def is_drawn(model: Any, _: bool = False) -> bool:
-    """Whether an estimator draws from the posterior."""
-    return is_named(getattr(model, "estimation", None), "posterior")
-
-
-def not_drawn(model: Any, _: bool = False) -> bool:
-    """Whether an estimator fits, and draws nothing."""
-    return not is_drawn(model)
-
-
-def _fits(model: Any, _: bool = False) -> bool:
-    return not is_drawn(model) or is_named(model.width, *CHOSEN, "evidence")
-
-
-def fit_effect(**defaults: Any) -> tuple[Rule, ...]:
-    """Return rules of arguments of a fit, by their defaults: the posterior at a given width needs none."""
-    needed = "a fit: no posterior at a given width"
-    return tuple(Rule(f"{name} estimation", needed, _fits, each) for name, each in defaults.items())
-
-
-#: rules of the arguments of ``estimation="posterior"``
-DRAWN = (
-    Rule("draws estimation", "estimation='posterior'", is_drawn, 250),
-    Rule(
-        "max_iter draws",
-        "fewer transitions than warm-up and draws; needed twice the draws at least",
-        lambda m, _: not_drawn(m) or m.max_iter >= 2 * m.draws,
-    ),
-    Rule(
-        "estimation",
-        f"{STREAMED} another estimation than 'posterior'",
-        lambda m, chunks: not_drawn(m) or not chunks,
-    ),
-)
-IN_CHUNKS = Rule(
-    "kernel_dtype memory_limit",
-    "rows in chunks (a memory_limit, or Dask arrays)",
-    lambda _, in_chunks: in_chunks,
-    "float64",
-)
-
+STREAMED = "rows in chunks (memory_limit, or Dask arrays) need"
 
 # rows: above, a fit is announced, and basis="auto" draws centres (on each of 4,000 a fit takes half a minute)
 MANY_ROWS = 3000
@@ -202,27 +121,6 @@ _PER_SECOND = 6e10  # multiplications and additions, of one core
 NESTED: ContextVar[bool] = ContextVar("within another fit", default=False)
 
 
-def group_numbers(groups: Any, n_obs: int) -> NDArray[np.intp] | None:
-    """Return the number of each row's group; raise unless there is one for each row."""
-    if groups is None:
-        return None
-    found = np.asarray(groups)
-    validation.check_shape("groups", found.shape, (n_obs,), "group for each row of X")
-    return np.unique(found, return_inverse=True)[1]
-
-
-def as_groups(groups: Any, model: Any, n_obs: int) -> NDArray[np.intp] | None:
-    """Return which group each row belongs to, as whole numbers; raise where they have no effect."""
-    numbers = group_numbers(groups, n_obs)
-    holds_out = is_named(model.width, *CHOSEN, "cv") or getattr(model, "scale", None) == "auto"
-    if numbers is not None and not holds_out:
-        raise ValueError(
-            f"groups was given with width={validation.shown(model.width)}, where no rows are held out; "
-            "needed width='auto', 'shared' or 'cv', or leave it out"
-        )
-    return numbers
-
-
 def is_dask(X: Any) -> bool:
     """Whether an input is a Dask collection."""
     return hasattr(X, "__dask_graph__")
@@ -236,64 +134,6 @@ def nested() -> Iterator[None]:
         yield
     finally:
         NESTED.reset(outer)
-
-
-def is_many(model: Any, n_obs: int) -> bool:
-    """Whether an estimator draws centres of its own accord."""
-    return is_named(model.basis, "auto") and n_obs > MANY_ROWS
-
-
-def basis_of(model: Any, n_obs: int) -> Any:
-    """Return the argument `basis` of an estimator, ``"auto"`` resolved."""
-    if is_many(model, n_obs):
-        return min(model._many_bases(n_obs), n_obs)
-    return None if is_named(model.basis, "auto") else model.basis
-
-
-def n_bases(model: Any, n_obs: int) -> float:
-    """Return how many basis functions there will be; infinity for what is refused later."""
-    basis = basis_of(model, n_obs)
-    if basis is None or isinstance(basis, Integral):
-        return n_obs if basis is None else int(basis)
-    points = basis[0] if isinstance(basis, tuple) and basis else basis
-    return len(points) if hasattr(points, "__len__") else np.inf
-
-
-def check_size_and_scales(
-    model: Any, X: Array, groups: NDArray[Any] | None, *, n_modes: int = 1, n_scores: int = 1
-) -> None:
-    """Log how long a fit to many rows takes; warn of rows and columns that mislead the choice of a width.
-
-    These are constant rows, columns of very different spread, and nearly equal rows without groups.
-
-    Fits within a fit say nothing.
-    """
-    if NESTED.get():
-        return
-    validation.warn_constant(X)
-    if is_rbf(model.kernel) and np.ndim(model.width) == 0:
-        some = X[:: max(1, len(X) // 5000)]
-        several = ((some > some.min(axis=0)) & (some < some.max(axis=0))).any(axis=0)
-        names = vars(model).get("feature_names_in_", np.arange(X.shape[1]))
-        if several.any():  # columns of two values are indicators
-            validation.warn_unscaled(some[:, several], names[several])
-    holds_out = is_named(model.width, *CHOSEN, "cv") and has_width(model.kernel)
-    if groups is None and holds_out and len(X) >= _FEW_ROWS and has_clusters_of_copies(X):
-        validation.warn_input(
-            f"{len(X)} rows are in clusters of nearly equal ones, as repeated measurements are: a row held "
-            "out is still there in its neighbours, which favours narrow widths; give groups=, the number of "
-            "the thing that each row is a measurement of"
-        )
-    n = n_bases(model, len(X))
-    if len(X) > MANY_ROWS:
-        # some fifteen Newton steps for each mode, each a Gram matrix, or products for coupled scores
-        each = 15.0 * n**2 if n_scores == 1 else _PRODUCTS * n * n_scores
-        seconds = n_modes * len(X) * each / _PER_SECOND
-        seconds += _SEARCH_SECONDS * (holds_out and is_many(model, len(X)))
-        level = logging.WARNING if seconds > LONG_FIT else logging.INFO
-        words = "%d rows, basis=%s: %d basis functions, about %.0f s; basis=500 takes fewer centres"
-        words += ", basis=None every row" if is_many(model, len(X)) else ""
-        _log.log(level, words, len(X), validation.shown(model.basis), n, seconds)
 
 
 class _Lines(logging.Handler):
@@ -315,23 +155,76 @@ class _Lines(logging.Handler):
             sys.stdout.flush()
 
 
-@contextmanager
-def running(model: Any, data: Any) -> Iterator[None]:
-    """Run a fit: BLAS has the threads that its rows are worth, and ``verbose`` prints its progress."""
-    in_memory, n_obs = data.stream is None, len(data.X)
-    with blas_threads(n_obs, n_bases(model, n_obs)) if in_memory else nullcontext():
-        if not model.verbose or NESTED.get():
-            yield
-            return
-        lines = _Lines(type(model).__name__)
-        PROGRESS.addHandler(lines)
-        PROGRESS.setLevel(logging.DEBUG)
-        try:
-            yield
-        finally:
-            PROGRESS.removeHandler(lines)
-            if not any(isinstance(each, _Lines) for each in PROGRESS.handlers):
-                PROGRESS.setLevel(logging.NOTSET)
+# --- the estimation ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimation:
+    """How an estimator is fitted: its fields are the estimator's arguments that belong to it.
+
+    Attributes
+    ----------
+    model : KernelMachine
+        The estimator.
+    """
+
+    model: Any = field(repr=False)
+
+    @classmethod
+    def of(cls, model: "KernelMachine", **given: Any) -> Self:
+        """Return the estimation with an estimator's arguments, as far as they belong to it."""
+        names = {each.name for each in fields(cls)}
+        known = {name: value for name, value in vars(model).items() if name in names}
+        return cls(model=model, **known | given)
+
+    def arguments(self) -> set[str]:
+        """Return the names of the estimator's arguments that have an effect on it."""
+        return {each.name for each in fields(self)} | ({"cv"} if self.chooses_by_folds else set())
+
+    def check(self, in_chunks: bool) -> None:
+        """Raise where the arguments do not fit together."""
+
+    def fit(self, data: TrainingData) -> Any:
+        """Fit the estimator to training rows, and set its fitted attributes."""
+        raise NotImplementedError
+
+    # --- candidates for the hyperparameters ----------------------------------------------------
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The hyperparameters that leave-one-out chooses."""
+        return ()
+
+    @property
+    def middle(self) -> float:
+        """The scale of the weights' prior that is given, or the middle of the grid."""
+        return 1.0
+
+    @property
+    def chooses_by_folds(self) -> bool:
+        """Whether refits on folds choose the width."""
+        folds = self.model._has_width and is_named(self.model.width, *CHOSEN, "cv")
+        return folds and "width" not in self.chosen
+
+    def formulation(self, data: TrainingData, basis: Any, most: int | None = None) -> Any:
+        """Return what is fitted to some rows, at any hyperparameters; of `most` drawn bases at most."""
+        raise NotImplementedError
+
+    def fitted(self, data: TrainingData, width: Any, basis: Any) -> Any:
+        """Return the predictor that is fitted to some rows at a width."""
+        raise NotImplementedError
+
+    def rough(self, data: TrainingData, most: int | None) -> tuple["Estimation", int | None]:
+        """Return the estimation as loose as refits need it that only rank widths, and their most bases."""
+        return self, most
+
+    def score(self, data: TrainingData, criterion: str, width: float, most: int | None) -> float:
+        """Return the score of a width by a criterion of all rows."""
+        raise NotImplementedError
+
+    def refuse(self, names: str, needed: str) -> NoReturn:
+        """Raise for arguments that do not fit together."""
+        KernelMachine._refuse(self.model, names, needed)
 
 
 # --- the estimator -----------------------------------------------------------------------------
@@ -350,36 +243,260 @@ class KernelMachine(BaseEstimator):
     basis: Any = "auto"
 
     status_: Status | list[Status] = field(init=False)
-    #: constraints of single arguments, and rules between arguments
+    # arguments that every estimator has
+    memory_limit: float | None = field(init=False)
+    random_state: Any = field(init=False)
+    estimation: str = field(init=False)
+    verbose: bool = field(init=False)
+    #: constraints of single arguments
     _parameter_constraints: ClassVar[Mapping[str, list[Any]]] = CONSTRAINTS
-    _rules: ClassVar[tuple[Rule, ...]] = ()
+    #: arguments that decide whether there is a width
+    _beside_width: ClassVar[str] = "kernel"
+    #: estimations by their names
+    _estimations: ClassVar[Mapping[str, Any]] = {}
     #: whether widths are scored by the evidence of all rows where none can be held out
     _scores_all_rows: ClassVar[bool] = False
     #: another solver, ``(problem) -> result``, in replicas of papers
     _solved: ClassVar[Any] = None
+
+    def __new__(cls, **arguments: Any) -> Self:
+        """Refuse an argument by its former name."""
+        if "algorithm" in arguments:
+            raise TypeError(
+                f"algorithm={arguments['algorithm']!r}: the argument is called estimation now; needed "
+                "estimation='bottom-up', or 'em' for what was 'top-down'"
+            )
+        return super().__new__(cls)
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
         """Return the names of the arguments; `inspect` takes as long to find them as a small fit."""
         return sorted(each.name for each in fields(cls) if each.init)
 
-    def _many_bases(self, n_obs: int) -> int:
-        """Return how many centres are drawn of many rows: more gain little, and take their square longer."""
-        return 2000
+    # --- before a fit --------------------------------------------------------------------------
 
-    def _begin(self, X: Any = None) -> None:
-        """Delete an earlier fit, and check the arguments, alone and together."""
-        in_chunks = is_dask(X) or vars(self)["memory_limit"] is not None
+    def _begin(self, X: Any = None) -> Estimation:
+        """Delete an earlier fit, check the arguments, alone and together, and return the estimation."""
+        in_chunks = is_dask(X) or self.memory_limit is not None
         for name in [each for each in vars(self) if each.endswith("_")]:
             delattr(self, name)
         self._validate_params()
         as_kernel(self.kernel)
         if not isinstance(self.width, str):
             as_width(self.width)
-        if is_named(self.width, "validity", "em") and not is_rbf(self.kernel):
+        if is_named(self.width, "validity", "em") and not self._is_rbf:
             raise ValueError(f"width={self.width!r} needs kernel='rbf'; found {self.kernel!r}")
-        for rule in self._rules:
-            rule.check(self, in_chunks)
+        self._needs("width", self._has_width, self._beside_width, "a kernel that has a width")
+        if "kernel_dtype" in vars(self):
+            needed = "rows in chunks (a memory_limit, or Dask arrays)"
+            self._needs("kernel_dtype", in_chunks, "memory_limit", needed)
+        self._check(in_chunks)
+        estimation = self._estimation
+        estimation.check(in_chunks)
+        self._check_effects(estimation)
+        return estimation
+
+    @property
+    def _estimation(self) -> Estimation:
+        """How the arguments ask for a fit."""
+        found: Estimation = self._estimations[self.estimation](self)
+        return found
+
+    def _check(self, in_chunks: bool) -> None:
+        """Raise where arguments that do not belong to estimations do not fit together."""
+
+    def _needs(self, name: str, holds: bool, beside: str, needed: str) -> None:
+        """Raise where an argument was given that has no effect beside others, separated by blanks."""
+        value = vars(self)[name]
+        default: Any = type(self).__dataclass_fields__[name].default
+        if holds or np.array_equal(value, default):
+            return
+        given = [f"{each}={validation.shown(vars(self)[each])}" for each in beside.split()]
+        raise ValueError(
+            f"{name} was given with {', '.join(given)}, where it has no effect (found {value!r}); "
+            f"it needs {needed}, or leave it at {default!r}"
+        )
+
+    def _refuse(self, names: str, needed: str) -> NoReturn:
+        """Raise for arguments that do not fit together: their names, separated by blanks."""
+        given = [f"{name}={validation.shown(vars(self)[name])}" for name in names.split()]
+        raise ValueError(f"{', '.join(given)}: {needed}")
+
+    def _check_effects(self, estimation: Estimation) -> None:
+        """Raise where an argument was given that belongs to another estimation."""
+        used = estimation.arguments()
+        for name, needed in OF_ESTIMATIONS.items():
+            if name in vars(self):
+                beside = "noise likelihood" if name == "noise_starts" else "estimation width"
+                self._needs(name, name in used, beside, needed)
+
+    # --- what the arguments mean ---------------------------------------------------------------
+
+    @property
+    def _has_width(self) -> bool:
+        """Whether the kernel has a width at all."""
+        return not np.isnan(as_kernel(self.kernel, 1.0).width)
+
+    @property
+    def _is_rbf(self) -> bool:
+        """Whether the kernel is the RBF, whose derivatives are known."""
+        return as_kernel(self.kernel).name == "rbf"
+
+    @property
+    def _chooses_width(self) -> bool:
+        """Whether held-out rows choose the width, or widths of the features."""
+        return self._has_width and is_named(self.width, *CHOSEN)
+
+    def _learns_widths(self, data: TrainingData, enough_folds: bool) -> bool:
+        """Whether arguments and rows allow a width for each feature to be learned."""
+        learns = is_named(self.width, "auto") and self._is_rbf
+        return learns and data.X.shape[1] > 1 and enough_folds
+
+    @property
+    def _jobs(self) -> int:
+        return int(joblib.effective_n_jobs(vars(self).get("n_jobs")))
+
+    @property
+    def _system(self) -> System:
+        """The row of the family table."""
+        raise NotImplementedError
+
+    def _likelihood(self) -> Likelihood:
+        """Return the likelihood that the arguments name."""
+        raise NotImplementedError
+
+    def _bias(self, *, by_em: bool) -> str:
+        """Return what prior the bias has, or that there is none."""
+        return "prior"
+
+    def _many_bases(self, n_obs: int) -> int:
+        """Return how many centres are drawn of many rows: more gain little, and take their square longer."""
+        return 2000
+
+    def _is_many(self, n_obs: int) -> bool:
+        """Whether centres are drawn without being asked for."""
+        return is_named(self.basis, "auto") and n_obs > MANY_ROWS
+
+    def _basis_of(self, data: TrainingData) -> Any:
+        """Return the argument `basis`, ``"auto"`` resolved; a number is at most that of rows that differ."""
+        basis = self._resolved_basis(len(data.X))
+        if data.copies is None or not isinstance(basis, Integral) or int(basis) > len(data.copies):
+            return basis
+        return min(int(basis), len(data.X))
+
+    def _resolved_basis(self, n_obs: int) -> Any:
+        if self._is_many(n_obs):
+            return min(self._many_bases(n_obs), n_obs)
+        return None if is_named(self.basis, "auto") else self.basis
+
+    def _n_bases(self, n_obs: int) -> float:
+        """Return how many basis functions there will be; infinity for what is refused later."""
+        basis = self._resolved_basis(n_obs)
+        if basis is None or isinstance(basis, Integral):
+            return n_obs if basis is None else int(basis)
+        points = basis[0] if isinstance(basis, tuple) and basis else basis
+        return len(points) if isinstance(points, Sized) else np.inf
+
+    def _centres(self, data: TrainingData, basis: Any, most: int | None = None) -> Centres:
+        """Return the centres of basis functions on some rows.
+
+        Parameters
+        ----------
+        data : TrainingData
+        basis : None, int or array_like
+            All rows, so many of them, or given centres.
+        most : int, optional
+            Of centres that are rows.
+        """
+        raise NotImplementedError
+
+    def _kernel_at(self, width: Any) -> KernelPiece:
+        """Return the kernel at a width."""
+        return as_kernel(self.kernel, width)
+
+    # --- training rows -------------------------------------------------------------------------
+
+    def _groups(self, groups: Any, n_obs: int) -> NDArray[np.intp] | None:
+        """Return which group each row belongs to, as whole numbers; raise where they have no effect."""
+        numbers = group_numbers(groups, n_obs)
+        holds_out = is_named(self.width, *CHOSEN, "cv") or is_named(vars(self).get("scale"), "auto")
+        if numbers is not None and not holds_out:
+            raise ValueError(
+                f"groups was given with width={validation.shown(self.width)}, where no rows are held out; "
+                "needed width='auto', 'shared' or 'cv', or leave it out"
+            )
+        return numbers
+
+    def _check_rows(self, data: TrainingData, *, n_modes: int = 1, n_scores: int = 1) -> None:
+        """Log how long a fit to many rows takes; warn of rows and columns that mislead a choice of width.
+
+        These are constant rows, columns of very different spread, and nearly equal rows without groups. Fits
+        within a fit say nothing.
+        """
+        if NESTED.get():
+            return
+        X = data.X
+        validation.warn_constant(X)
+        if self._is_rbf and np.ndim(self.width) == 0:
+            some = X[:: max(1, len(X) // 5000)]
+            several = ((some > some.min(axis=0)) & (some < some.max(axis=0))).any(axis=0)
+            names = vars(self).get("feature_names_in_", np.arange(X.shape[1]))
+            if several.any():  # columns of two values are indicators
+                validation.warn_unscaled(some[:, several], names[several])
+        holds_out = is_named(self.width, *CHOSEN, "cv") and self._has_width
+        ungrouped = data.groups is None and holds_out and len(X) >= _FEW_ROWS
+        if ungrouped and has_clusters_of_copies(X):
+            validation.warn_input(
+                f"{len(X)} rows are in clusters of nearly equal ones, as repeated measurements are: a row "
+                "held out is still there in its neighbours, which favours narrow widths; give groups=, the "
+                "number of the thing that each row is a measurement of"
+            )
+        n, many = self._n_bases(len(X)), self._is_many(len(X))
+        if len(X) > MANY_ROWS:
+            # some fifteen Newton steps for each mode, each a Gram matrix, or products for coupled scores
+            each = 15.0 * n**2 if n_scores == 1 else _PRODUCTS * n * n_scores
+            seconds = n_modes * len(X) * each / _PER_SECOND + _SEARCH_SECONDS * (holds_out and many)
+            level = logging.WARNING if seconds > LONG_FIT else logging.INFO
+            words = (
+                "%d rows, basis=%s: %d basis functions, about %.0f s; basis=500 takes fewer centres"
+            )
+            words += ", basis=None every row" if many else ""
+            _log.log(level, words, len(X), validation.shown(self.basis), n, seconds)
+
+    def _kinds_of(self, data: TrainingData) -> NDArray[Any]:
+        """Return the kinds of rows of which each has its share where rows are drawn."""
+        return np.zeros(len(data.X))
+
+    def _search_rows(
+        self, data: TrainingData, rng: np.random.Generator, *, in_chunks: bool
+    ) -> tuple[TrainingData, int | None]:
+        """Return the rows by which hyperparameters are chosen, and the most bases there; None for any."""
+        many = self._is_many(len(data.X))
+        if not (many or in_chunks):
+            return data, None
+        most = MANY_SEARCH_ROWS if many else WIDTH_ROWS
+        some = data.some(choose_share(self._kinds_of(data), most, rng))
+        return some, SEARCH_BASES if many else None
+
+    @contextmanager
+    def _running(self, data: TrainingData) -> Iterator[None]:
+        """Run a fit: BLAS has the threads that its rows are worth, and ``verbose`` prints its progress."""
+        in_memory, n_obs = data.stream is None, len(data.X)
+        with blas_threads(n_obs, self._n_bases(n_obs)) if in_memory else nullcontext():
+            if not self.verbose or NESTED.get():
+                yield
+                return
+            lines = _Lines(type(self).__name__)
+            PROGRESS.addHandler(lines)
+            PROGRESS.setLevel(logging.DEBUG)
+            try:
+                yield
+            finally:
+                PROGRESS.removeHandler(lines)
+                if not any(isinstance(each, _Lines) for each in PROGRESS.handlers):
+                    PROGRESS.setLevel(logging.NOTSET)
+
+    # --- a fitted estimator --------------------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether a fit came to its end."""
@@ -389,30 +506,23 @@ class KernelMachine(BaseEstimator):
         """Return a hash of arguments and fit; Dask's own of a dataclass is that of its fields alone."""
         return str(joblib.hash(self))
 
-    def _as_given(self, data: Any) -> Any:
-        """Return training rows with their targets as `fit` takes them."""
-        return data
-
     def _inputs(self, X: Any) -> Array:
         """Return new inputs for a fitted estimator."""
         check_is_fitted(self)
         validation.as_numbers(X, "X")
         return validate_data(self, X, dtype=float, reset=False)
 
+    def _set_widths(self, width: Any, metric: Metric | None) -> None:
+        """Set the widths of the features and how relevant each is, of a fit with the RBF."""
+        if not self._is_rbf:
+            return
+        self.feature_widths_ = np.array(np.broadcast_to(width, self.n_features_in_))
+        found = relevance(self.feature_widths_), np.empty((0, self.n_features_in_))
+        found = found if metric is None else metric.relevance()
+        self.feature_relevance_, self.feature_relevance_folds_ = found
+
     def _warn(self, solver: str, *statuses: Status) -> None:
         """Warn of each way to end but convergence."""
         for status in dict.fromkeys(statuses):
             if status is not Status.CONVERGED:
                 warnings.warn(f"{solver}: {status.value}", ConvergenceWarning, stacklevel=3)
-
-    @property
-    def _jobs(self) -> int:
-        return int(joblib.effective_n_jobs(getattr(self, "n_jobs", None)))
-
-
-def without_idle(model: Any) -> Any:
-    """Return an estimator with its defaults for the arguments that have no effect."""
-    for rule in model._rules:
-        if rule.default is not _REQUIRED and not rule.holds(model, False):
-            model.set_params(**{rule.names.split()[0]: rule.default})
-    return model

@@ -2,33 +2,33 @@
 
 from dataclasses import replace
 from functools import wraps
-from typing import Any, ClassVar, Self
+from numbers import Integral
+from typing import Any, ClassVar, Self, override
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
-from sklearn.utils import gen_batches
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from pcvm_pymc.core.pieces.centres import Centres
+from pcvm_pymc.core.pieces.centres import Centres, Index, as_centres, choose_rows
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.resources import chunk_rows
+from pcvm_pymc.core.pieces.resources import check_room, chunk_rows
 from pcvm_pymc.core.pieces.validation import (
+    as_features,
     as_labels,
     as_numbers,
     check_real,
     labels_of_rows,
     present_labels,
+    shown,
 )
 from pcvm_pymc.core.problem import EMResult
 from pcvm_pymc.estimators import base
-from pcvm_pymc.estimators.average import LatentNormal, probability_interval
-from pcvm_pymc.estimators.fit import fit_modes
-from pcvm_pymc.estimators.problems import WIDTH_ROWS, TrainingData
-
-_INTERVAL_ROWS = 200  # whose draws are in memory at a time
+from pcvm_pymc.estimators.formulation import Formulation
+from pcvm_pymc.estimators.predictors import Average
+from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData
 
 
 def _lazy(method: Any) -> Any:
@@ -56,8 +56,8 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
     _takes_several: ClassVar[bool] = True
     #: the estimator for several classes, where this one takes two
     _for_several: ClassVar[str] = ""
-    memory_limit: float | None
     class_weight: Any
+    kernel_dtype: str
     _predictor_: Any
 
     def fit(
@@ -94,20 +94,11 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         ValueError
             For input or parameters that cannot be used.
         """
-        self._begin(X)
+        estimation = self._begin(X)
         data = self._training(X, y, sample_weight, groups)
-        with base.running(self, data):
-            if base.is_drawn(self):
-                from pcvm_pymc.estimators.posterior import fit_posterior  # slow: ArviZ
-
-                fit_posterior(self, data)
-            else:
-                self._fit(data)
+        with self._running(data):
+            estimation.fit(data)
         return self
-
-    def _fit(self, data: TrainingData) -> None:
-        """Fit posterior modes, or what else an estimator's arguments ask for but the posterior."""
-        fit_modes(self, data)
 
     # --- training rows -------------------------------------------------------------------------
 
@@ -127,7 +118,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         y = y if y is None else present_labels(y)
         rows, known = validate_data(self, X, y, dtype=float)
         check_classification_targets(known)
-        weight, given, group = None, None, base.as_groups(groups, self, len(rows))
+        weight, given, group = None, None, self._groups(groups, len(rows))
         if sample_weight is not None or self.class_weight is not None:
             weight = _check_sample_weight(
                 sample_weight, rows, dtype=float, ensure_non_negative=True
@@ -167,7 +158,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
                 f"basis={self.basis!r} is a basis function on every row; for Dask arrays needed a number of "
                 f"rows to choose, or (centres, {kind})"
             )
-        n_basis = int(base.n_bases(self, 0))
+        n_basis = int(self._n_bases(0))
         limit = np.inf if self.memory_limit is None else self.memory_limit
         chunk = chunk_rows(limit, n_basis, X.shape[-1])
         rows, self.classes_ = dask_rows(X, y, chunk, several=self._takes_several)
@@ -175,10 +166,9 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         self.n_features_in_ = X.shape[1]
         return TrainingData(some, label, stream=rows)
 
-    def _as_given(self, data: TrainingData) -> TrainingData:
-        """Return rows with their labels as `fit` takes them."""
-        number = data.label if self._takes_several else (data.label > 0).astype(int)
-        return replace(data, label=self.classes_[number])
+    @override
+    def _kinds_of(self, data: TrainingData) -> NDArray[Any]:
+        return data.label
 
     def _known_labels(self, y: ArrayLike, n_obs: int) -> NDArray[Any]:
         """Return labels of the fitted classes, -1. and +1. or their numbers; raise for others."""
@@ -189,6 +179,57 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
             )
         number = np.searchsorted(self.classes_, given)
         return number if self._takes_several else np.where(number > 0, 1.0, -1.0)
+
+    # --- basis functions -----------------------------------------------------------------------
+
+    def _centres(self, data: TrainingData, basis: Any, most: int | None = None) -> Centres:
+        """Return the centres of basis functions, and the signs of their weights under the sign rule."""
+        X, label = data.X, data.label
+        if most is not None and (basis is None or isinstance(basis, Integral)):
+            basis = min(most, basis or most, len(X))
+        if basis is None or isinstance(basis, Integral):
+            n_basis = len(X) if basis is None else int(basis)
+            rows = choose_rows(X, label, n_basis, random_state=0, name="basis")
+            return self._rows_as_centres(data, rows)
+        if not self._takes_several:
+            return as_centres(basis, X, label)
+        if not isinstance(basis, tuple) or len(basis) != 2:
+            raise ValueError(
+                f"basis={shown(basis)}; needed None, a number of rows to choose, or (centres, labels)"
+            )
+        points, given = as_features(basis[0], "basis", X.shape[1]), np.asarray(basis[1])
+        if given.shape != (len(points),) or not np.isin(given, self.classes_).all():
+            raise ValueError(
+                f"the basis' labels are {given!r}; needed one of {self.classes_.tolist()} for each centre"
+            )
+        kind = np.searchsorted(self.classes_, given)
+        return Centres(points, self._signs_of(kind), np.full(len(points), -1))
+
+    def _rows_as_centres(self, data: TrainingData, rows: Index) -> Centres:
+        """Return some of the rows as centres of the bases, with the signs of their weights."""
+        return Centres(data.X[rows], self._signs_of(data.label[rows]), rows)
+
+    def _signs_of(self, kind: NDArray[Any]) -> NDArray[Any] | None:
+        """Return the signs of the weights of centres of some classes under the sign rule."""
+        if not self._takes_several:
+            return kind
+        rule = self._system.signs
+        return None if rule is None else rule(kind, len(self.classes_))
+
+    def _streamed(self, formulation: Formulation, *, many: bool) -> Formulation:
+        """Return a formulation with rows in chunks where the arguments ask for it.
+
+        With `many` also many rows of one score; in single precision, which takes half the time, where no
+        weight goes to zero by its prior.
+        """
+        data, limit, single = formulation.data, self.memory_limit, self.kernel_dtype == "float32"
+        if limit is None and data.stream is None:
+            n_scores = formulation.likelihood.n_scores
+            if not (many and n_scores == 1 and self._is_many(len(data.X))):
+                check_room(len(data.X), len(formulation.centres))
+                return formulation
+            limit, single = base.MANY_BYTES, not formulation.prior(1.0).holds_zeros
+        return formulation.in_chunks(limit, self._jobs, single=single)
 
     # --- fitted attributes ---------------------------------------------------------------------
 
@@ -209,15 +250,22 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         self.status_ = statuses[0] if len(statuses) == 1 else statuses
         self._warn(solver, *statuses)
 
-    def _own_rows(self, data: TrainingData) -> TrainingData:
-        """Return training rows to keep: not the caller's array, and in memory once with the vectors."""
-        same = np.array_equal(self.relevance_vectors_, data.X)
-        return replace(data, X=self.relevance_vectors_ if same else np.array(data.X))
+    def _set_average(
+        self, average: Average, data: TrainingData, left_out: Array | None, *, kept: bool
+    ) -> None:
+        """Set an average as what predicts; `kept`, also its parts and leave-one-out probabilities."""
+        self._predictor_ = average
+        if kept:
+            nothing = np.full((len(data.X), len(self.classes_)), np.nan)
+            self.held_out_ = data.of_all(nothing if left_out is None else left_out)
+            self.average_, self.components_ = average, average.modes
+            self.component_weights_ = average.weights
 
-    def _log_densities(self, X: Array, y: NDArray[Any]) -> Array:
-        """Return the log probabilities of held-out labels, shape (n_obs,)."""
-        number = np.searchsorted(self.classes_, y)
-        return self._predictor_.log_probability(X)[np.arange(len(y)), number]
+    def _keep_rows(self, data: TrainingData) -> None:
+        """Keep training rows: not the caller's array, and in memory once with the vectors."""
+        same = np.array_equal(self.relevance_vectors_, data.X)
+        rows = self.relevance_vectors_ if same else np.array(data.X)
+        self._training_ = replace(data, X=rows)
 
     # --- predictions ---------------------------------------------------------------------------
 
@@ -367,16 +415,9 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         check_is_fitted(self)
         if base.is_dask(X):
             raise ValueError("X is a Dask array; predict_interval needs rows in memory")
-        new = self._inputs(X)
-        if hasattr(self._predictor_, "interval"):
-            drawn: Array = self._predictor_.interval(new, probability)
-            return drawn
-        mixture = self._predictor_.posterior(vars(self).get("_training_"))
-        found = []
-        for rows in gen_batches(len(new), _INTERVAL_ROWS):
-            parts = [LatentNormal(share, *moments(new[rows])) for share, moments in mixture]
-            found.append(probability_interval(self._predictor_.likelihood, parts, probability))
-        return np.concatenate(found)
+        kept: TrainingData | None = vars(self).get("_training_")
+        found: Array = self._predictor_.interval(self._inputs(X), probability, kept)
+        return found
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: whether there may be several classes."""

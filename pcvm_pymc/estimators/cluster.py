@@ -1,8 +1,5 @@
-"""Rows in Dask arrays, on a local scheduler or a cluster, and waiting for a cluster with a time limit."""
+"""Rows in Dask arrays, on a local scheduler or a cluster."""
 
-import logging
-import time
-from collections.abc import Collection, Iterator
 from functools import partial, reduce
 from operator import add
 from typing import Any
@@ -10,8 +7,6 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
-from dask.base import get_scheduler
-from dask.utils import parse_timedelta
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.design import ArrayRows, Request, Sums
@@ -19,19 +14,14 @@ from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_shape
 
-_log = logging.getLogger(__name__)
-
 _TOGETHER = 8  # sums that are added in one task
-_CHECK = 10.0  # seconds between two checks of the cluster
-_SAY = 30.0  # seconds of standstill before it is logged, and until it is logged again
-_PATIENCE = ("pcvm-pymc.patience", "10 minutes")  # Dask's configuration, and its default
 
 
 class DaskRows:
     """Blocks of rows, each where Dask keeps it; only sums of the size of the basis are transferred.
 
     Inputs and labels stay in the memory of the workers, or of this process without a cluster. Dask
-    computes again what is lost with a worker; a cluster that stands still is an error, see `finished`.
+    computes again what is lost with a worker.
 
     Parameters
     ----------
@@ -55,7 +45,7 @@ class DaskRows:
         parts = [_sums_of(X, label, asked, self.chunk) for X, label in self.blocks]
         while len(parts) > 1:
             parts = [_added(parts[k : k + _TOGETHER]) for k in range(0, len(parts), _TOGETHER)]
-        return computed(parts[0])[0]
+        return dask.compute(parts[0])[0]
 
     def against_rest(self, number: int) -> "DaskRows":
         """Return the same rows, labelled by one class against the rest."""
@@ -95,7 +85,7 @@ def dask_rows(
     check_shape("y", y.shape, X.shape[:1], "label for each row of X")
     X = X.rechunk({1: -1}).astype(float)
     y = y.rechunk((X.chunks[0],))
-    finite, classes = computed(da.isfinite(X).all(), da.unique(y))
+    finite, classes = dask.compute(da.isfinite(X).all(), da.unique(y))
     if not finite:
         raise ValueError("X has values that are NaN or infinite; needed finite numbers")
     if len(classes) != 2 and not (several and len(classes) > 2):
@@ -117,7 +107,7 @@ def gathered(rows: DaskRows, most: int, seed: int = 0) -> tuple[Array, Array]:
     """Return at most so many rows, drawn at random, of each class in each block; and their labels."""
     share, drawn = min(1.0, most / rows.n_obs), dask.delayed(_drawn, pure=False)
     parts = [drawn(X, label, share, (seed, k)) for k, (X, label) in enumerate(rows.blocks)]
-    found = computed(*parts)
+    found = dask.compute(*parts)
     return np.concatenate([X for X, _ in found]), np.concatenate([label for _, label in found])
 
 
@@ -135,85 +125,3 @@ def map_rows(function: Any, X: Any, like: NDArray[Any]) -> Any:
     if like.ndim == 2:
         shape = {"chunks": (X.chunks[0], like.shape[1:])}
     return da.map_blocks(function, X, dtype=like.dtype, **shape)
-
-
-# --- waiting -----------------------------------------------------------------------------------
-
-
-def computed(*things: Any) -> tuple[Any, ...]:
-    """Return the values of Dask collections, as `dask.compute` does; see `finished`."""
-    client = _client(things)
-    if client is None:
-        return dask.compute(*things)
-    futures = client.compute(list(things))
-    for _ in finished(client, futures):
-        pass
-    return tuple(client.gather(futures))
-
-
-def finished(client: Any, futures: Collection[Any]) -> Iterator[Any]:
-    """Yield futures of a cluster as they finish; a standstill is logged.
-
-    Raises
-    ------
-    TimeoutError
-        If the cluster has stood still for longer than ``pcvm-pymc.patience`` of Dask's configuration.
-    """
-    from distributed import wait
-
-    most, pending = parse_timedelta(dask.config.get(*_PATIENCE)), set(futures)
-    since = said = time.monotonic()
-    while pending:
-        trouble = ""
-        try:
-            done, pending = wait(pending, timeout=_CHECK, return_when="FIRST_COMPLETED")
-            yield from done
-        except TimeoutError:
-            trouble = _trouble(client)
-        now = time.monotonic()
-        if not trouble:
-            since = said = now
-            continue
-        seconds, address = now - since, client.scheduler.address
-        where = f"the Dask cluster at {address} has stood still for {seconds:.0f} s: {trouble}"
-        if seconds > most:
-            raise TimeoutError(
-                f"{where}; needed a worker at work. Start workers or the cluster again (one of this machine "
-                "gives a dead worker up that is not back within 15 s, see 'distributed.deploy.lost-worker-"
-                f"timeout'), or wait longer: dask.config.set({{{_PATIENCE[0]!r}: '2 hours'}})"
-            )
-        if now - said >= _SAY:
-            said = now
-            _log.warning("%s; it is given up after %.0f s", where, most)
-
-
-def _client(things: tuple[Any, ...]) -> Any:
-    """Return the client of the cluster that would compute; None without one, and within its own tasks."""
-    client = getattr(get_scheduler(collections=things), "__self__", None)
-    if not hasattr(client, "scheduler_info"):
-        return None
-    from distributed import get_worker
-
-    try:
-        get_worker()
-    except ValueError:
-        return client
-    return None  # Dask lets a task wait for others without blocking a thread of the worker
-
-
-def _trouble(client: Any) -> str:
-    """Return why a cluster stands still; an empty word where it may be at work."""
-    asked = {"callback_timeout": _CHECK}
-    try:
-        workers = client.sync(client.scheduler.identity, **asked)["workers"]
-        processing = client.sync(client.scheduler.processing, workers=None, **asked)
-    except (TimeoutError, OSError) as error:
-        return f"its scheduler does not answer ({error or type(error).__name__})"
-    if not workers:
-        return "it has no worker"
-    paused = {address for address, each in workers.items() if each.get("status") == "paused"}
-    if len(paused) == len(workers):
-        return f"its workers are paused, for want of memory: {', '.join(sorted(paused))}"
-    if any(keys for address, keys in processing.items() if address not in paused):
-        return ""
-    return f"its workers have nothing to do: {', '.join(sorted(workers))}"

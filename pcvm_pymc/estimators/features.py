@@ -1,24 +1,15 @@
-"""Widths per feature: relative widths of each fold and their mean, and what a user reads of them."""
+"""Widths per feature: relative widths learned in each fold, and what a user reads of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import is_classifier
 
 from pcvm_pymc.core.metric import MOST_ROWS, class_targets, relative_widths
-from pcvm_pymc.core.pieces.centres import Index, choose_share
+from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.base import is_named, is_rbf
-from pcvm_pymc.estimators.problems import TrainingData
-
-
-def learns_features(model: Any, X: Array, folds: Sequence[Any], n_folds: int) -> bool:
-    """Whether an estimator's arguments and rows allow a width for each feature to be learned."""
-    learns = is_named(model.width, "auto") and is_rbf(model.kernel)
-    return learns and X.shape[1] > 1 and len(folds) == n_folds
+from pcvm_pymc.estimators.training import Fold, TrainingData
 
 
 @dataclass(frozen=True)
@@ -43,12 +34,12 @@ class Metric:
 
     @classmethod
     def learned(
-        cls, model: Any, data: TrainingData, folds: Sequence[tuple[Index, Index]]
+        cls, data: TrainingData, folds: Sequence[Fold], *, of_labels: bool = True
     ) -> "Metric":
         """Return the relative widths of each fold, from its training rows alone."""
-        kind: NDArray[Any] = np.zeros(len(data.X))
+        kind: NDArray[np.intp] = np.zeros(len(data.X), dtype=int)
         target: Array = data.label
-        if is_classifier(model):
+        if of_labels:
             classes, kind = np.unique(data.label, return_inverse=True)
             target = class_targets(kind, len(classes))
         each = []
@@ -58,23 +49,14 @@ class Metric:
             each.append(relative_widths(data.X[few], target[few], weight))
         return cls(np.stack(each))
 
+    def relevance(self) -> tuple[Array, Array]:
+        """Return how relevant each feature is, shape (n_features,), and the same of each fold."""
+        even = (1.0 - self.share) / self.by_fold.shape[1]
+        found = [self.share * relevance(each) + even for each in (self.relative, self.by_fold)]
+        return found[0], found[1]
+
 
 def relevance(width: Array) -> Array:
     """Return 1 / width^2 of each feature, normalised to sum one."""
     out = np.square(width.min(axis=-1, keepdims=True) / width)
     return np.asarray(out / out.sum(axis=-1, keepdims=True))
-
-
-def set_features(model: Any, width: Any, metric: Metric | None = None) -> None:
-    """Set the widths of the features and how relevant each is, of a fit with the RBF."""
-    if not is_rbf(model.kernel):
-        return
-    d = model.n_features_in_
-    model.feature_widths_ = np.array(np.broadcast_to(width, d))
-    if metric is None:
-        model.feature_relevance_ = relevance(model.feature_widths_)
-        model.feature_relevance_folds_ = np.empty((0, d))
-        return
-    share, even = metric.share, (1.0 - metric.share) / d
-    model.feature_relevance_ = share * relevance(metric.relative) + even
-    model.feature_relevance_folds_ = share * relevance(metric.by_fold) + even

@@ -1,25 +1,31 @@
 """Machines for several classes with the multinomial probit, for scikit-learn."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, override
 
-from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.family import FAMILY, System
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, MultinomialProbit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.fit import is_em
-from pcvm_pymc.estimators.pcvm import DIGITS, MOVED, PCVM_RULES, by_em
-
-
-def _row_of(machine: str) -> Any:
-    """Return what tells an estimator's row of the family by its argument `algorithm`."""
-    return property(lambda model: FAMILY[f"{machine}_{model.algorithm.replace('-', '_')}"])
-
+from pcvm_pymc.estimators.modes import Modes, from_bottom_up
+from pcvm_pymc.estimators.pcvm import ESTIMATIONS
 
 # many rows: centres from the bottom up (four times as many gain half a point in four times the seconds), and
 # values of basis functions: in double and single precision 0.7 GB, and a fit takes as much again
 _FEW_BASES, _MANY_VALUES = 500, 6e7
-_START = base.Rule("start", f"{MOVED} 'default'", lambda m, _: m.start == "default")
+
+
+def _multinomial(model: KernelClassifier) -> Likelihood:
+    """Return the multinomial probit; before a fit knows its classes, of two."""
+    return MultinomialProbit(len(vars(model).get("classes_", (0, 1))))
+
+
+def _drawn(model: Any) -> base.Estimation:
+    from pcvm_pymc.estimators.posterior import Posterior  # slow: compiled
+
+    return Posterior.of(model, chooser=from_bottom_up(model))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -48,9 +54,10 @@ class MPCVMClassifier(KernelClassifier):
         they stay below 0.7 GB; 500 from the bottom up), width and scale are chosen on 2,000 rows, and one
         mode is fitted.
     n_vectors : int, "auto" or None
-        For ``"top-down"``, as for `PCVMClassifier`.
-    estimation : {"auto", "average", "em", "projection", "posterior"}
-        For ``"top-down"``, as for `PCVMClassifier`.
+        As for `PCVMClassifier`.
+    estimation : {"auto", "average", "em", "projection", "posterior", "bottom-up"}
+        As for `PCVMClassifier`. ``"em"`` is from all bases: under ``hyperprior="jeffreys"`` or ``"chen2009"``
+        the paper's mPCVM1. ``"bottom-up"`` is mPCVM2.
     random_state
         As for `PCVMClassifier`.
     max_iter : int
@@ -64,23 +71,17 @@ class MPCVMClassifier(KernelClassifier):
         bases), in half of the limit, makes iterations few.
     class_weight
         As for `PCVMClassifier`.
-    algorithm : {"top-down", "bottom-up"}
-        ``"top-down"`` is EM from all bases: under the default hyperprior the most accurate, under
-        ``"jeffreys"`` or ``"chen2009"`` the paper's mPCVM1. ``"bottom-up"``, mPCVM2, adds and deletes bases
-        one at a time by the evidence of their precisions.
     hyperprior : "default", "plug_in", "jeffreys", "chen2009" or Hyperprior
-        For ``"top-down"``, as for `PCVMClassifier`: the default is proper and keeps most weights,
+        As for `PCVMClassifier`: the default is proper and keeps most weights,
         ``"jeffreys"`` is the paper's. From the bottom up the precisions are estimated.
     scale : float, "auto" or None
         As for `PCVMClassifier`.
     bias : bool, optional
         Whether each class has a bias. Default: from the top down only, as in the paper.
     update : {"auto", "newton", "em"}
-        For ``"top-down"``: how EM steps, see `EMOptions`.
+        How EM steps, see `EMOptions`.
     draws : int
         As for `PCVMClassifier`.
-    start : {"default"}
-        First latent responses: 10.5 for the own class and 0.5 for others.
     kernel_dtype, n_jobs, verbose
         As for `PCVMClassifier`.
     cv : int
@@ -124,7 +125,7 @@ class MPCVMClassifier(KernelClassifier):
     --------
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = MPCVMClassifier(algorithm="bottom-up", width=2.0).fit(X, y)
+    >>> model = MPCVMClassifier(estimation="bottom-up", width=2.0).fit(X, y)
     >>> len(model.relevance_vectors_) < 15, bool(model.score(X, y) > 0.95)
     (True, True)
     """
@@ -136,41 +137,40 @@ class MPCVMClassifier(KernelClassifier):
     tol: float | None = None
     memory_limit: float | None = None
     class_weight: Any = None
-    algorithm: str = "top-down"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
     bias: bool | None = None
     update: str = "auto"
     draws: int = 250
-    start: str = "default"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
     verbose: bool = False
     cv: int = 5
 
-    _system = _row_of("mpcvm")
     _parameter_constraints = base.constraints(
         "auto shared cv evidence validity",
-        estimation="auto average em projection posterior",
-        update="auto newton em clip",
+        estimation=" ".join(ESTIMATIONS),
+        update="auto newton em",
     )
-    _rules = (
-        *by_em("algorithm"),
-        base.Rule(
-            "estimation algorithm",
-            "algorithm='top-down' (from the bottom up there is nothing to average over or to project)",
-            is_em,
-            "auto",
-        ),
-        base.Rule("n_vectors algorithm", "algorithm='top-down'", is_em, None),
-        *PCVM_RULES,
-        _START,
-    )
+    _estimations: ClassVar[Mapping[str, Any]] = ESTIMATIONS
 
+    @property
+    @override
+    def _system(self) -> System:
+        return FAMILY["mpcvm_bottom_up" if self.estimation == "bottom-up" else "mpcvm_top_down"]
+
+    @override
+    def _likelihood(self) -> Likelihood:
+        return _multinomial(self)
+
+    @override
+    def _bias(self, *, by_em: bool) -> str:
+        return "prior" if (by_em if self.bias is None else self.bias) else "none"
+
+    @override
     def _many_bases(self, n_obs: int) -> int:
-        """Return how many centres are drawn of many rows: fewer from the bottom up."""
         most = min(super()._many_bases(n_obs), int(_MANY_VALUES / n_obs))
-        return most if is_em(self) else _FEW_BASES
+        return _FEW_BASES if self.estimation == "bottom-up" else most
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -191,23 +191,19 @@ class MRVMClassifier(KernelClassifier):
         For folds.
     max_iter, tol, memory_limit, class_weight
         As for `MPCVMClassifier`.
-    algorithm : {"bottom-up", "top-down"}
-        ``"bottom-up"``, mRVM1, adds and deletes bases one at a time, each with one precision for all classes;
-        ``"top-down"``, mRVM2, is EM from all bases with a precision for each class, and drops a basis
-        when it is out of all of them.
     search : {"quick", "paper"}
         From the bottom up: ``"paper"`` makes one change of a basis before responses are computed again,
         ``"quick"`` two, and lets the responses run ahead, see `BottomUpOptions`; it ends higher on most data,
         and gives way to ``"paper"`` where it ends without any basis.
-    estimation : {"auto", "posterior"}
-        ``"auto"`` is the fit by `algorithm`. ``"posterior"`` draws, as for `PCVMClassifier`, at the width of
-        that fit and under the proper prior of `mrvm_model`, in which a basis has one precision for all
-        classes from the bottom up; without biases. Its bases are 30 k-means centres, 10 of each class where
-        that is more, or `basis` of them.
+    estimation : {"auto", "bottom-up", "em", "posterior"}
+        ``"auto"`` is ``"bottom-up"``, mRVM1: bases are added and deleted one at a time, each with one
+        precision for all classes. ``"em"``, mRVM2, is EM from all bases with a precision for each class, and
+        drops a basis when it is out of all of them. ``"posterior"`` draws, as for `PCVMClassifier`, at the
+        width of the fit from the bottom up and under the proper prior of `mrvm_model`, in which a basis has
+        one precision for all classes; without biases. Its bases are 30 k-means centres, 10 of each class
+        where that is more, or `basis` of them.
     draws : int
         As for `PCVMClassifier`.
-    start : {"default"}
-        First latent responses: 10.5 for the own class and 0.5 for others.
     kernel_dtype, n_jobs, verbose
         As for `MPCVMClassifier`.
     cv : int
@@ -246,31 +242,37 @@ class MRVMClassifier(KernelClassifier):
     tol: float | None = None
     memory_limit: float | None = None
     class_weight: Any = None
-    algorithm: str = "bottom-up"
     search: str = "quick"
     estimation: str = "auto"
     draws: int = 250
-    start: str = "default"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None
     verbose: bool = False
     cv: int = 5
 
-    _system = _row_of("mrvm")
     _parameter_constraints = base.constraints(
-        "auto shared evidence validity", estimation="auto posterior"
+        "auto shared evidence validity", estimation="auto bottom-up em posterior"
     )
-    _rules = (
-        base.WIDTH_EFFECT,
-        base.CV_EFFECT,
-        base.IN_CHUNKS,
-        DIGITS,
-        base.Rule("search algorithm", "algorithm='bottom-up'", lambda m, _: not is_em(m), "quick"),
-        *base.DRAWN,
-        *base.fit_effect(search="quick", tol=None),
-        _START,
-    )
+    _estimations: ClassVar[Mapping[str, Any]] = {
+        "auto": from_bottom_up,
+        "bottom-up": from_bottom_up,
+        "em": Modes.of,
+        "posterior": _drawn,
+    }
 
+    @property
+    @override
+    def _system(self) -> System:
+        return FAMILY["mrvm_top_down" if self.estimation == "em" else "mrvm_bottom_up"]
+
+    @override
+    def _likelihood(self) -> Likelihood:
+        return _multinomial(self)
+
+    @override
+    def _bias(self, *, by_em: bool) -> str:
+        return "none"
+
+    @override
     def _many_bases(self, n_obs: int) -> int:
-        """Return how many centres are drawn of many rows."""
         return _FEW_BASES

@@ -1,82 +1,49 @@
 """The probabilistic classification vector machine for scikit-learn."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, override
 
-from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.estimators import base
-from pcvm_pymc.estimators.base import STREAMED, Rule, is_named, not_drawn
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.fit import is_em, plan_of, prior_of
+from pcvm_pymc.estimators.formulation import named_likelihood
+from pcvm_pymc.estimators.modes import Modes, automatic, averaged, from_bottom_up
 
 
-def _cross_validates(model: Any, _: bool) -> bool:
-    plan = plan_of(model)
-    by_width = is_named(model.width, *base.CHOSEN) and not any(plan.moves)
-    by_projection = plan.project and not plan.average and model.n_vectors in (None, "auto")
-    return by_width or by_projection or is_named(model.width, "cv")
+def drawn(model: Any) -> base.Estimation:
+    """Return the posterior as an estimation; its scale is learned, and needs no choice."""
+    from pcvm_pymc.estimators.posterior import PCVMPosterior  # slow: compiled
+
+    scale = {} if model._has_width else {"scale": 1.0}  # is learned
+    return PCVMPosterior.of(model, chooser=Modes.of(model, **scale))
 
 
-def _fits_modes(model: Any, _: bool = False) -> bool:
-    plan = plan_of(model)
-    return not_drawn(model) or plan.moves[0] or plan.project
+def projected(dense: Any) -> Any:
+    """Return an estimation that is projected onto few vectors where the arguments ask for it."""
+
+    def estimation(model: Any) -> base.Estimation:
+        found: base.Estimation = dense(model)
+        if model.n_vectors is None and model.estimation != "projection":
+            return found
+        from pcvm_pymc.estimators.projection import FewVectors  # not for most fits
+
+        return FewVectors.of(model, dense=found)
+
+    return estimation
 
 
-def by_em(how: str) -> list[Rule]:
-    """Return the rules of what EM alone uses; `how` is the argument that chooses EM."""
-    defaults = {"hyperprior": "default", "scale": None, "update": "auto"}
-    return [Rule(f"{name} {how}", "a fit by EM", is_em, value) for name, value in defaults.items()]
-
-
-#: a lower precision decides which bases are added from the bottom up
-DIGITS = Rule(
-    "kernel_dtype",
-    "needed 'float64' from the bottom up",
-    lambda m, chunks: not chunks or is_em(m) or m.kernel_dtype == "float64",
-)
-MOVED = "it is in pcvm_pymc.experiments.replicas; needed"
-#: rules of the arguments that PCVMs of two classes and of several have
-PCVM_RULES = (
-    base.WIDTH_EFFECT,
-    base.IN_CHUNKS,
-    DIGITS,
-    Rule(
-        "scale hyperprior",
-        "it has its own scale; needed hyperprior='default' or scale=None",
-        lambda m, _: m.scale is None or is_named(m.hyperprior, "default"),
-    ),
-    Rule(
-        "estimation hyperprior width scale",
-        "nothing to average over; needed a proper hyperprior, EM, and width or scale 'auto'",
-        lambda m, _: m.estimation != "average" or plan_of(m).average,
-    ),
-    Rule(
-        "n_vectors estimation",
-        "estimation='auto', 'average', 'posterior' or 'projection'",
-        lambda m, _: m.estimation not in ("em", "bottom-up"),
-        None,
-    ),
-    Rule(
-        "cv width estimation",
-        "something to choose by cross-validation: width='cv' (or 'auto' under an improper hyperprior or from "
-        "the bottom up), or the number of vectors of a mode's projection",
-        _cross_validates,
-        5,
-    ),
-    Rule("n_vectors", f"{STREAMED} None", lambda m, chunks: not chunks or m.n_vectors is None),
-    *base.DRAWN,
-    Rule("update estimation", "modes to fit: no posterior at a given width", _fits_modes, "auto"),
-    Rule("tol estimation", "modes to fit: no posterior at a given width", _fits_modes, None),
-    Rule("scale estimation", "another estimation: the posterior learns it", not_drawn, None),
-    Rule(
-        "estimation hyperprior",
-        "an improper prior has no posterior; needed a proper Hyperprior, or 'default'",
-        lambda m, _: not_drawn(m) or prior_of(m, 1.0).is_proper,
-    ),
-    Rule("update", f"{MOVED} 'auto', 'newton' or 'em'", lambda m, _: m.update != "clip"),
-)
+#: what a PCVM's `estimation` names
+ESTIMATIONS: dict[str, Any] = {
+    "auto": projected(automatic),
+    "average": projected(averaged),
+    "em": Modes.of,
+    "projection": projected(Modes.of),
+    "posterior": projected(drawn),
+    "bottom-up": from_bottom_up,
+}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -150,8 +117,6 @@ class PCVMClassifier(KernelClassifier):
     scale : float, "auto" or None
         Scale sqrt(d / c) of the weights' prior under ``hyperprior="default"``: a number; ``"auto"``, chosen
         by leave-one-out; None does so where the width is chosen that way too, and is 1 otherwise.
-    n_init : int
-        1, the default start. The paper's eight are in ``pcvm_pymc.experiments.replicas``.
     cv : int
         Folds of the inner cross-validation, where something is chosen by it.
     update : {"auto", "newton", "em"}
@@ -251,7 +216,6 @@ class PCVMClassifier(KernelClassifier):
     likelihood: Likelihood | str = "probit"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
-    n_init: int = 1
     cv: int = 5
     update: str = "auto"
     draws: int = 250
@@ -261,26 +225,24 @@ class PCVMClassifier(KernelClassifier):
 
     _takes_several = False
     _for_several = "MPCVMClassifier (or sklearn.multiclass.OneVsRestClassifier)"
-    _system = FAMILY["pcvm"]
     _parameter_constraints = base.constraints(
         "auto shared cv evidence validity em",
-        estimation="auto average em projection posterior bottom-up",
-        update="auto newton em clip",
+        estimation=" ".join(ESTIMATIONS),
+        update="auto newton em",
     )
-    _rules = (
-        *by_em("estimation"),
-        Rule("n_init", f"{MOVED} 1", lambda m, _: m.n_init == 1),
-        *PCVM_RULES,
-        Rule(
-            "width estimation",
-            "it is moved by EM; needed an estimation by EM",
-            lambda m, _: (is_em(m) and not_drawn(m)) or not is_named(m.width, "em"),
-        ),
-        Rule(
-            "width estimation",
-            f"{STREAMED} another width than 'em' and another estimation than 'projection'",
-            lambda m, chunks: (
-                not (chunks and (is_named(m.width, "em") or m.estimation == "projection"))
-            ),
-        ),
-    )
+    _estimations: ClassVar[Mapping[str, Any]] = ESTIMATIONS
+
+    @property
+    @override
+    def _system(self) -> System:
+        return FAMILY["pcvm"]
+
+    @override
+    def _check(self, in_chunks: bool) -> None:
+        self._likelihood()
+        if in_chunks and base.is_named(self.width, "em"):
+            self._refuse("width estimation", f"{base.STREAMED} another width than 'em'")
+
+    @override
+    def _likelihood(self) -> Likelihood:
+        return named_likelihood(self.likelihood, self._system.likelihoods)

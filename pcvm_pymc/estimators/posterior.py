@@ -1,19 +1,20 @@
 """The posterior of a kernel machine as an estimator: drawn at each width, mixed by leave-one-out weights."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, override
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.special import logsumexp
+from sklearn.base import is_classifier
 from sklearn.utils import gen_batches
 
 from pcvm_pymc.core.hamiltonian import HamiltonianChains, LogPosterior, Values
 from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_means
-from pcvm_pymc.core.pieces.kernels import FeatureColumns, KernelPiece, as_kernel, median_distance
+from pcvm_pymc.core.pieces.kernels import FeatureColumns, KernelPiece
 from pcvm_pymc.core.pieces.likelihood import against_rest
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import (
@@ -26,24 +27,14 @@ from pcvm_pymc.core.pieces.priors import (
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.pieces.validation import as_seed
+from pcvm_pymc.core.probabilities import class_probability, log_class_probability
 from pcvm_pymc.core.problem import Problem, Status
-from pcvm_pymc.estimators.average import (
-    Average,
-    Predictor,
-    class_probability,
-    log_class_probability,
-)
-from pcvm_pymc.estimators.base import check_size_and_scales, is_named
-from pcvm_pymc.estimators.features import Metric, set_features
-from pcvm_pymc.estimators.fit import (
-    centres_of,
-    fixed_width,
-    plan_of,
-    prior_of,
-    problems_of,
-    search_grid,
-)
-from pcvm_pymc.estimators.problems import TrainingData
+from pcvm_pymc.estimators.base import CHOSEN, STREAMED, Estimation, is_named
+from pcvm_pymc.estimators.chooser import choose
+from pcvm_pymc.estimators.formulation import named_hyperprior
+from pcvm_pymc.estimators.modes import Dense
+from pcvm_pymc.estimators.predictors import Average, Predictor
+from pcvm_pymc.estimators.training import TrainingData
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -145,7 +136,8 @@ class PosteriorMixture(Predictor):
         found = _in_blocks(X, 1, both)
         return found[:, 0], found[:, 1]
 
-    def interval(self, X: Array, probability: float) -> Array:
+    @override
+    def interval(self, X: Array, probability: float, data: TrainingData | None = None) -> Array:
         """Return quantiles of the draws' class probabilities, shape (n_new, n_classes, 2).
 
         Where targets are numbers, of the draws' latent values, shape (n_new, 2).
@@ -169,136 +161,207 @@ def _in_blocks(X: Array, n_jobs: int, predicted: Callable[[Array], Array]) -> Ar
 # --- the fit -----------------------------------------------------------------------------------
 
 
-def fit_posterior(model: Any, data: TrainingData) -> None:
-    """Choose widths, draw the posterior at each, and set the fitted attributes.
+@dataclass(frozen=True, kw_only=True)
+class Posterior(Estimation):
+    """Draws from the posterior, under the proper prior that the system's row of the family has.
 
-    Several classes under a likelihood of one score are drawn one against the rest.
+    Attributes
+    ----------
+    draws : int
+        That each chain keeps, of all widths together.
+    max_iter : int
+        Most transitions of a chain.
+    chooser : Estimation
+        Whose fits choose the width, or the widths with their weights.
     """
-    rng = np.random.default_rng(as_seed(model.random_state))
-    problems: Any = None
-    if hasattr(model, "hyperprior") or hasattr(model, "algorithm"):  # a PCVM, or of several scores
-        problems = problems_of(model, data)
-        likelihood, bias = problems.likelihood, problems.bias
-    else:
-        likelihood, own = model._likelihood_, getattr(model, "bias", None)
-        bias = "free" if is_named(own, "free") else "prior"
-    kernels, weights, metric = _kernels(model, data, problems, rng)
-    centres, labels = _centres(model, data, kernels[0]), [data.label]
-    if likelihood.targets == "labels" and model._takes_several:
-        n_classes = len(model.classes_)
-        each_class = range(n_classes) if n_classes > 2 else range(1, 2)
-        labels = [against_rest(data.label, c) for c in each_class]
 
-    # the posterior at each width
-    def component(kernel: Any, share: float, n: int, own: np.random.Generator) -> Component:
-        PROGRESS.info("posterior at width %.3g", np.mean(kernel.width))
-        Phi = np.ascontiguousarray(kernel(data.X, centres.points))
-        prior, drawn = _prior_of(model, Phi, centres.sign, data.label), []
-        for label in labels:
-            problem = Problem(Phi, label, centres.sign, prior, likelihood, bias=bias)
-            density = LogPosterior(problem.weighted(data.weight))
-            states, *ended = sample_posterior(density, own, n, model.max_iter, share)
-            kept = states[:, np.arange(n) * states.shape[1] // n]  # evenly spaced
-            drawn.append((density.values(kept.reshape(-1, kept.shape[2])), *ended))
-        values, rhat, ess, n_iter = zip(*drawn, strict=True)
-        weight, biases = (np.concatenate([each[i] for each in values], axis=-1) for i in (0, 1))
-        whole = values[0]._replace(weight=weight, bias=biases)
-        return Component(kernel, share, whole, max(rhat), min(ess), max(n_iter))
+    draws: int = 250
+    max_iter: int = 10_000
+    chooser: Any
 
-    shares, run = _shares(weights, model.draws), Parallel(model._jobs, prefer="threads")
-    each = zip(kernels, weights, shares, rng.spawn(len(kernels)), strict=True)
-    parts = run(delayed(component)(*arguments) for arguments in each)
+    leaves_out = False
 
-    # what a user reads
-    model._predictor_ = PosteriorMixture(parts, centres, likelihood)
-    model._likelihood_ = likelihood
-    if not isinstance(kernels[0], FeatureColumns):
-        model.relevance_vectors_, model.support_ = centres.points, data.numbers(centres.rows)
-        model.width_ = kernels[0].width
-        set_features(model, model.width_, metric)
-    if likelihood.targets == "numbers":
-        noise = np.concatenate([part.values.noise for part in parts])
-        model.noise_ = float(np.sqrt(np.mean(noise**2)))
-    model.idata_ = to_datatree(model._predictor_, data, vars(model).get("classes_"))
-    if plan_of(model).project:
-        from pcvm_pymc.estimators.projection import project_fit  # not for most fits
+    @override
+    def fit(self, data: TrainingData, *, projected: bool = False) -> Dense:
+        """Choose widths, draw the posterior at each, and set the fitted attributes.
 
-        project_fit(model, data, problems, None, rng)
-    model.n_iter_ = max(part.n_iter for part in parts)
-    away = [each for each in parts if not _agree(each.rhat, each.ess, each.share)]
-    model.status_ = Status.ITERATION_LIMIT if away else Status.CONVERGED
-    rhat, ess = max((each.rhat, each.ess) for each in away or parts)
-    model._warn(f"posterior with r-hat {rhat:.3f} and {ess:.0f} effective draws", model.status_)
+        Several classes under a likelihood of one score are drawn one against the rest.
+        """
+        # which widths
+        model, likelihood = self.model, self.likelihood
+        rng = np.random.default_rng(as_seed(model.random_state))
+        model._check_rows(data)
+        few, most = data, None
+        if not self.chooser.chosen and isinstance(model.width, str):
+            few, most = model._search_rows(data, rng, in_chunks=False)
+        choice = choose(self.chooser, few, rng, most=most)
+        choice.publish(model)
+        widths, weights = choice.by_width()
+        kernels = [model._kernel_at(np.asarray(each)[()]) for each in widths]
 
+        # the posterior at each width
+        centres, labels = self.centres(data), [data.label]
+        if likelihood.targets == "labels" and model._takes_several:
+            n_classes = len(model.classes_)
+            each_class = range(n_classes) if n_classes > 2 else range(1, 2)
+            labels = [against_rest(data.label, c) for c in each_class]
 
-def _kernels(
-    model: Any, data: TrainingData, problems: Any, rng: np.random.Generator
-) -> tuple[list[KernelPiece], list[float], Metric | None]:
-    """Return kernels, their weights, and the relative widths of the features.
+        def component(kernel: Any, share: float, n: int, seeds: Any) -> Component:
+            PROGRESS.info("posterior at width %.3g", np.mean(kernel.width))
+            Phi = np.ascontiguousarray(kernel(data.X, centres.points))
+            prior, drawn = self.prior_at(Phi, centres.sign, data.label), []
+            bias = model._bias(by_em=True)
+            for label in labels:
+                problem = Problem(Phi, label, centres.sign, prior, likelihood, bias=bias)
+                density = LogPosterior(problem.weighted(data.weight))
+                states, *ended = sample_posterior(density, seeds, n, self.max_iter, share)
+                kept = states[:, np.arange(n) * states.shape[1] // n]  # evenly spaced
+                drawn.append((density.values(kept.reshape(-1, kept.shape[2])), *ended))
+            return joined(kernel, share, drawn)
 
-    Widths are those of the estimator's other fits: with their weights in an average of modes, or one.
-    """
-    if hasattr(model, "features"):
-        kernel, _, metric = model._basis_functions(data)
-        return [kernel], [1.0], metric
-    check_size_and_scales(model, data.X, data.groups)
-    widths, weights = [], [1.0]
-    if plan_of(model).moves[0]:
-        middle = median_distance(data.X)
-        model.selection_, _, _, metric = search_grid(model, problems, data, middle, rng=rng)
-        widths, weights = model.selection_.by_width()
-    elif problems is not None:
-        width, metric = fixed_width(model, data, rng)
-    else:  # a relevance vector machine
-        from pcvm_pymc.estimators.relevance import width_of  # slow: compiled
+        shares, run = _shares(weights, self.draws), Parallel(model._jobs, prefer="threads")
+        each = zip(kernels, weights, shares, rng.spawn(len(kernels)), strict=True)
+        parts = run(delayed(component)(*arguments) for arguments in each)
 
-        points = as_centres(data.basis(model), data.X, None).points
-        width, metric = width_of(model, data, points, rng)
-    widths = widths or [width]
-    return [as_kernel(model.kernel, np.asarray(each)[()]) for each in widths], weights, metric
+        # what a user reads
+        model._predictor_, model._likelihood_ = (
+            PosteriorMixture(parts, centres, likelihood),
+            likelihood,
+        )
+        if not isinstance(kernels[0], FeatureColumns):
+            model.relevance_vectors_, model.support_ = centres.points, data.numbers(centres.rows)
+            model.width_ = kernels[0].width
+            model._set_widths(model.width_, choice.metric)
+        if likelihood.targets == "numbers":
+            noise = np.concatenate([part.values.noise for part in parts])
+            model.noise_ = float(np.sqrt(np.mean(noise**2)))
+        model.idata_ = to_datatree(model._predictor_, data, vars(model).get("classes_"))
+        model.n_iter_ = max(part.n_iter for part in parts)
+        away = [each for each in parts if not _agree(each.rhat, each.ess, each.share)]
+        model.status_ = Status.ITERATION_LIMIT if away else Status.CONVERGED
+        rhat, ess = max((each.rhat, each.ess) for each in away or parts)
+        model._warn(f"posterior with r-hat {rhat:.3f} and {ess:.0f} effective draws", model.status_)
+        dense: Any = None
+        if projected:
+            dense = self.chooser.formulation(data, model._basis_of(data))
+        return Dense(dense, None, rng)
 
+    @override
+    def arguments(self) -> set[str]:
+        found = {each.name for each in fields(self)}
+        if is_named(self.model.width, *CHOSEN, "evidence"):  # else nothing is fitted
+            found |= self.chooser.arguments()
+        return found - {"scale"}  # which the posterior learns
 
-def _centres(model: Any, data: TrainingData, kernel: KernelPiece) -> Centres:
-    """Return few centres: k-means centres with unconstrained weights, or those that are given."""
-    basis = model.basis
-    if isinstance(kernel, FeatureColumns):
-        return model._basis_functions(data)[1]
-    if basis is None or isinstance(basis, Integral) or is_named(basis, "auto"):
-        n_basis = None if is_named(basis, "auto") else data.basis(model) or len(data.X)
-        label = None if hasattr(model, "noise") else data.label
-        points, _ = choose_means(data.X, label, n_basis, random_state=0, name="basis")
-        return Centres(points, None, np.full(len(points), -1))
-    if isinstance(basis, tuple):  # with signs, or classes
-        return centres_of(model, data)
-    return replace(as_centres(basis, data.X, None), sign=None)
+    @override
+    def check(self, in_chunks: bool) -> None:
+        if self.max_iter < 2 * self.draws:
+            needed = "fewer transitions than warm-up and draws; needed twice the draws at least"
+            self.refuse("max_iter draws", needed)
+        if in_chunks:
+            self.refuse("estimation", f"{STREAMED} another estimation than 'posterior'")
+        if is_named(self.model.width, "em"):
+            self.refuse("width estimation", "it is moved by EM; needed an estimation by EM")
+        if is_named(self.model.width, "validity") and self.model._scores_all_rows:
+            needed = "the validity is of a fit; needed another width, or estimation='auto'"
+            self.refuse("width estimation", needed)
 
+    @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood; of a regression with the noise that is given."""
+        found: Likelihood = self.model._likelihood()
+        noise = vars(self.model).get("noise")
+        return found.with_noise(noise) if noise else found
 
-def _prior_of(model: Any, Phi: Array, sign: Array | None, label: NDArray[Any]) -> Any:
-    """Return the prior: a given one, or the proper one that the system's row of the family has.
-
-    A PCVM's scale is learned; without signs c = 5. Several classes have twice the prior size: on iris, glass
-    .026 and .012 nats better, on wine the same; and biases of scale .45, as class frequencies have: those of
-    scale one give rows far from all centres to a class with a few isolated rows (glass .02 to .05 nats).
-    """
-    if hasattr(model, "prior"):
-        return named_prior(model.prior, Phi, gamma=model.gamma)
-    if not hasattr(model, "hyperprior"):
-        size, of_bias = LATENT_SIZE, 1.0
-        if hasattr(model, "noise"):
+    def prior_at(self, Phi: Array, sign: Array | None, label: NDArray[Any]) -> Any:
+        """Return the prior of the weights and the bias on some basis functions."""
+        if self.likelihood.targets == "numbers":
             size = typical_size(label)
-            of_bias = size**2 + float(np.mean(label)) ** 2
-        prior = Hyperprior.default(Phi, None, latent_size=size)
-        prior = replace(prior, f=prior.f * of_bias)
-        return SharedHyperprior(**asdict(prior)) if model._system.shared else prior
-    if not is_named(model.hyperprior, "default"):
-        return prior_of(model, 1.0)
-    if sign is None and len(model.classes_) == 2:
-        return Hyperprior.learned(Phi, None, c=5.0)
-    if sign is None:
-        prior = Hyperprior.learned(Phi, None, latent_size=2.0 * LATENT_SIZE, c=5.0)
-        return replace(prior, e=5.0, f=1.0)
-    each = [Hyperprior.learned(Phi, one) for one in sign.reshape(len(sign), -1).T]
-    return replace(each[0], d=float(np.mean([one.d for one in each])))
+            prior = Hyperprior.default(Phi, None, latent_size=size)
+            return replace(prior, f=prior.f * (size**2 + float(np.mean(label)) ** 2))
+        prior = Hyperprior.default(Phi, None, latent_size=LATENT_SIZE)
+        return SharedHyperprior(**asdict(prior)) if self.model._system.shared else prior
+
+    def centres(self, data: TrainingData) -> Centres:
+        """Return few centres: k-means centres with unconstrained weights, or those that are given."""
+        model, basis = self.model, self.model.basis
+        given = isinstance(basis, tuple) or isinstance(model._kernel_at(1.0), FeatureColumns)
+        if given:  # with signs, or classes; or columns
+            found: Centres = model._centres(data, basis)
+            return found
+        if basis is None or isinstance(basis, Integral) or is_named(basis, "auto"):
+            n_basis = None if is_named(basis, "auto") else model._basis_of(data) or len(data.X)
+            label = data.label if is_classifier(model) else None
+            points, _ = choose_means(data.X, label, n_basis, random_state=0, name="basis")
+            return Centres(points, None, np.full(len(points), -1))
+        return replace(as_centres(basis, data.X, None), sign=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PCVMPosterior(Posterior):
+    """Draws from the posterior of a PCVM of two classes or several; its scale is learned."""
+
+    hyperprior: Any
+
+    @override
+    def check(self, in_chunks: bool) -> None:
+        super().check(in_chunks)
+        prior = named_hyperprior(self.hyperprior, self.model._system.priors)
+        if not (is_named(self.hyperprior, "default") or prior.is_proper):
+            needed = "an improper prior has no posterior; needed a proper Hyperprior, or 'default'"
+            self.refuse("estimation hyperprior", needed)
+
+    @override
+    def prior_at(self, Phi: Array, sign: Array | None, label: NDArray[Any]) -> Any:
+        """Return a given prior, or one of a scale that is learned; without signs c = 5.
+
+        Several classes have twice the prior size: on iris, glass .026 and .012 nats better, on wine the same;
+        and biases of scale .45, as class frequencies have: those of scale one give rows far from all centres
+        to a class with a few isolated rows (glass .02 to .05 nats).
+        """
+        if not is_named(self.hyperprior, "default"):
+            return named_hyperprior(self.hyperprior, self.model._system.priors)
+        if sign is None and len(self.model.classes_) == 2:
+            return Hyperprior.learned(Phi, None, c=5.0)
+        if sign is None:
+            prior = Hyperprior.learned(Phi, None, latent_size=2.0 * LATENT_SIZE, c=5.0)
+            return replace(prior, e=5.0, f=1.0)
+        each = [Hyperprior.learned(Phi, one) for one in sign.reshape(len(sign), -1).T]
+        return replace(each[0], d=float(np.mean([one.d for one in each])))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparsePosterior(Posterior):
+    """Draws from the posterior of a sparse probit, under a proper prior."""
+
+    prior: Any
+    gamma: float
+
+    @override
+    def check(self, in_chunks: bool) -> None:
+        super().check(in_chunks)
+        if not named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma).is_proper:
+            needed = (
+                "an improper prior has no posterior; needed prior='laplace', 'student' or another "
+            )
+            self.refuse("estimation prior", needed + "proper one")
+
+    @override
+    def prior_at(self, Phi: Array, sign: Array | None, label: NDArray[Any]) -> Any:
+        return named_prior(self.prior, Phi, gamma=self.gamma)
+
+    @override
+    def fit(self, data: TrainingData, *, projected: bool = False) -> Dense:
+        self.model.prior_ = named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
+        return super().fit(data, projected=projected)
+
+
+def joined(kernel: KernelPiece, share: float, drawn: Sequence[Any]) -> Component:
+    """Return draws at one width, of several classes side by side."""
+    values, rhat, ess, n_iter = zip(*drawn, strict=True)
+    weight, biases = (np.concatenate([each[i] for each in values], axis=-1) for i in (0, 1))
+    together = values[0]._replace(weight=weight, bias=biases)
+    return Component(kernel, share, together, max(rhat), min(ess), max(n_iter))
 
 
 def _shares(weights: Sequence[float], n_draws: int) -> list[int]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,10 @@ from pcvm_pymc.core.projection import (
     default_sizes,
     project_path,
 )
-from pcvm_pymc.estimators.average import class_probability
-from pcvm_pymc.estimators.base import is_rbf
-from pcvm_pymc.estimators.problems import Problems, TrainingData
-from pcvm_pymc.estimators.race import inner_folds
+from pcvm_pymc.estimators.base import STREAMED, Estimation
+from pcvm_pymc.estimators.predictors import class_probability
 from pcvm_pymc.estimators.reference import Reference, classifier_of, reference_of, set_projection
+from pcvm_pymc.estimators.training import TrainingData, inner_folds
 from pcvm_pymc.figures import plot_projection_path
 
 if TYPE_CHECKING:
@@ -184,7 +183,7 @@ class Projection:
             },
             {"size": path.sizes, "basis": np.arange(n_basis)},
         )
-        name = "width" if is_rbf(reference.kernel) else "kernel_width"
+        name = "width" if reference.is_rbf else "kernel_width"
         of_features = ("feature",) if np.ndim(reference.width) else ()
         data = {
             "centres": (("basis", "feature"), reference.centres.points),
@@ -254,23 +253,49 @@ def project_reference(
     )
 
 
-def project_fit(
-    model: Any,
-    data: TrainingData,
-    problems: Problems,
-    held_out: Array | None,
-    rng: np.random.Generator,
-) -> None:
-    """Replace a fit by its projection onto few vectors."""
-    size = model.n_vectors or "auto"
-    found = project_reference(
-        reference_of(model, data, problems.centres, held_out),
-        size=size if size == "auto" else min(size, len(problems.centres)),
-        cv=model.cv if held_out is None else None,
-        em_options=problems.options,
-        random_state=rng,
-    )
-    set_projection(model, found)
+@dataclass(frozen=True, kw_only=True)
+class FewVectors(Estimation):
+    """The projection of a dense fit onto few vectors.
+
+    Attributes
+    ----------
+    n_vectors : int or "auto"
+    cv : int
+        Folds that choose the number, where leave-one-out does not.
+    dense : Estimation
+        Of the fit that is projected: modes or draws.
+    """
+
+    n_vectors: int | str | None
+    cv: int
+    dense: Any
+
+    @override
+    def arguments(self) -> set[str]:
+        by_folds = not self.dense.leaves_out and self.n_vectors in (None, "auto")
+        return self.dense.arguments() | {"n_vectors"} | ({"cv"} if by_folds else set())
+
+    @override
+    def check(self, in_chunks: bool) -> None:
+        self.dense.check(in_chunks)
+        if in_chunks and self.n_vectors is not None:
+            self.refuse("n_vectors", f"{STREAMED} None")
+        if in_chunks:
+            self.refuse("width estimation", f"{STREAMED} another estimation than 'projection'")
+
+    @override
+    def fit(self, data: TrainingData) -> None:
+        """Fit all vectors, and replace the fit by its projection onto few."""
+        dense = self.dense.fit(data, projected=True)
+        size = self.n_vectors or "auto"
+        found = project_reference(
+            reference_of(self.model, data, dense.formulation.centres, dense.held_out),
+            size=size if size == "auto" else min(size, len(dense.formulation.centres)),
+            cv=self.cv if dense.held_out is None else None,
+            em_options=dense.formulation.options,
+            random_state=dense.rng,
+        )
+        set_projection(self.model, found)
 
 
 def _grow(

@@ -14,9 +14,8 @@ from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.core.projection import Target
-from pcvm_pymc.estimators.average import Mode
-from pcvm_pymc.estimators.base import has_width
-from pcvm_pymc.estimators.problems import TrainingData
+from pcvm_pymc.estimators.predictors import Mode
+from pcvm_pymc.estimators.training import TrainingData
 
 #: widths that vectors may have where a model is an average over widths, times that of its best mode
 WIDTH_FACTORS = (0.6, 1.0, 1.7)
@@ -87,7 +86,7 @@ class Reference:
         if self.likelihood.n_scores == 1:
             both = [each[:, 1] for each in both]
         centres, basis_width, n = self.centres, None, len(self.centres)
-        if has_width(self.kernel):
+        if not np.isnan(as_kernel(self.kernel, 1.0).width):
             places = np.tile(np.arange(n), len(WIDTH_FACTORS))
             rows, sign = centres.rows[places], centres.signs_of(places)
             centres = Centres(centres.points[places], sign, rows)
@@ -95,6 +94,11 @@ class Reference:
         return replace(
             self, centres=centres, probability=both[0], held_out=both[1], basis_width=basis_width
         )
+
+    @property
+    def is_rbf(self) -> bool:
+        """Whether the kernel is the RBF."""
+        return as_kernel(self.kernel).name == "rbf"
 
     def kernel_of(self, columns: Index | slice = slice(None)) -> KernelPiece:
         """Return the kernel of some of the bases, of their widths."""
@@ -169,8 +173,8 @@ def set_projection(model: Any, projection: Any) -> None:
     if reference.basis_width is not None:
         model.vector_widths_ = reference.basis_width[kept]
     prior = getattr(model, "hyperprior_", None) or Hyperprior.jeffreys()
-    shared, every, unknown = model.relevance_vectors_, np.arange(len(kept)), np.nan
-    given = (model._kernel_, width, unknown, shared, every, model.weight_.T, bias, unknown)
+    points, every, unknown = model.relevance_vectors_, np.arange(len(kept)), np.nan
+    given = (model._kernel_, width, unknown, points, every, model.weight_.T, bias, unknown)
     model._predictor_ = Mode(*given, kept, reference.likelihood, prior)
     Phi, no_bias = reference.design(), getattr(model, "bias", None) is False
     problem = replace(reference.problem(Phi), hyperprior=prior, bias="none" if no_bias else "prior")
@@ -202,11 +206,10 @@ def classifier_of(projection: Any) -> Any:
         "likelihood": reference.likelihood,
         "estimation": "projection",
         "n_vectors": max(projection.size, 1),
-        "algorithm": "top-down",  # that of the dense machine
     }
     known = reference.kind._get_param_names()
-    if "n_vectors" not in known:  # a machine without that estimation
-        del arguments["estimation"]
+    if "n_vectors" not in known:  # a machine without that estimation: that of the dense one
+        arguments["estimation"] = "em"
     model = reference.kind(**{name: arguments[name] for name in arguments if name in known})
     model.classes_, model.n_features_in_ = reference.classes, reference.X.shape[1]
     if "hyperprior" in known:

@@ -1,47 +1,35 @@
 """scikit-learn estimators of the relevance vector machine."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self, override
+from typing import Any, ClassVar, Self, override
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.stats import norm
-from sklearn.base import RegressorMixin, clone
+from numpy.typing import ArrayLike
+from sklearn.base import RegressorMixin
 from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import validate_data
 
-from pcvm_pymc.core import evidence
-from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import as_centres, choose_share
+from pcvm_pymc.core.evidence import METHODS
+from pcvm_pymc.core.family import FAMILY, System
+from pcvm_pymc.core.pieces.centres import Centres, as_centres
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_numbers, as_seed, as_targets, check_flag, check_real
-from pcvm_pymc.core.process import MOST_ROWS, Process
-from pcvm_pymc.estimators import base, relevance
-from pcvm_pymc.estimators.base import Rule, is_drawn
+from pcvm_pymc.core.pieces.validation import as_numbers, as_targets, check_flag, check_real
+from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.fit import named_likelihood
-from pcvm_pymc.estimators.posterior import fit_posterior
-from pcvm_pymc.estimators.problems import TrainingData
+from pcvm_pymc.estimators.evidence import Evidence, RegressionEvidence
+from pcvm_pymc.estimators.formulation import named_likelihood
+from pcvm_pymc.estimators.posterior import Posterior
+from pcvm_pymc.estimators.training import TrainingData
 
 _ROWS = 1024  # predicted at a time
-# for each pair of a process's rows: the kernel, its eigenvectors and what finds them
-_PROCESS_BYTES = 48
-_METHODS = " ".join([*evidence.METHODS, "random"])
+_METHODS = " ".join([*METHODS, "random"])
 _CONSTRAINTS = base.constraints(
     "auto shared evidence validity", method=_METHODS, estimation="auto posterior"
 )
 _CONSTRAINTS["tol"] = [base.POSITIVE]
-_DRAWN = (
-    *base.DRAWN,
-    *base.fit_effect(method="sequential", tol=1e-4),
-    Rule(
-        "width estimation",
-        "the validity is of a fit; needed another width, or estimation='auto'",
-        lambda m, _: not (is_drawn(m) and base.is_named(m.width, "validity")),
-    ),
-)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -151,63 +139,36 @@ class RVMClassifier(KernelClassifier):
     cv: int = 5
     verbose: bool = False
 
-    _system = FAMILY["rvm_classification"]
     _scores_all_rows = True
     _parameter_constraints = _CONSTRAINTS
-    _rules = (
-        base.WIDTH_EFFECT,
-        base.CV_EFFECT,
-        Rule(
-            "method", relevance.ALL_ROWS, lambda m, chunks: not chunks or m.method == "sequential"
-        ),
-        *_DRAWN,
-    )
+    _estimations: ClassVar[Mapping[str, Any]] = {
+        "auto": Evidence.of,
+        "posterior": lambda model: Posterior.of(model, chooser=Evidence.of(model)),
+    }
+
+    @property
+    @override
+    def _system(self) -> System:
+        return FAMILY["rvm_classification"]
 
     @override
-    def _begin(self, X: Any = None) -> None:
-        super()._begin(X)
-        if base.is_dask(X):
-            raise ValueError(
-                "X is a Dask array; RVMClassifier needs rows in memory, or take MRVMClassifier (with a "
-                "memory_limit basis functions are computed when they are needed)"
-            )
-        self._likelihood_ = named_likelihood(self.link, self._system.likelihoods, "link")
+    def _check(self, in_chunks: bool) -> None:
+        self._likelihood()
 
     @override
-    def _fit(self, data: TrainingData) -> None:
-        if len(self.classes_) > 2:
-            self._fit_against_rest(data)
-            return
-        relevance.fit_relevance(self, data)
-        self.machines_ = [self]
+    def _likelihood(self) -> Likelihood:
+        return named_likelihood(self.link, self._system.likelihoods, "link")
 
-    def _fit_against_rest(self, data: TrainingData) -> None:
-        """Fit a machine for each class against the rest, each of a width of its own."""
-        one = clone(self).set_params(class_weight=None)  # in the weights of the rows
-        n_classes = range(len(self.classes_))
-        base.check_size_and_scales(self, data.X, data.groups, n_modes=len(self.classes_))
-        with base.nested():  # each would say the same
-            own = [(data.X, data.label == c, data.weight, data.groups) for c in n_classes]
-            each = [clone(one).fit(*rows) for rows in own]
-        machines = tuple(one._predictor_.machines[0] for one in each)
-        centres = as_centres(data.basis(self), data.X, None)
-        kept = np.unique(np.concatenate([one.result.active for one in machines]))
-        self.support_ = data.numbers(centres.rows[kept])
-        self.relevance_vectors_ = centres.points[kept]
-        self.weight_ = np.stack([one.result.weight for one in machines])[:, kept]
-        self.bias_ = np.array([one.bias_ for one in each])
-        widths = [one.width_ for one in each]
-        if base.is_rbf(self.kernel):
-            self.feature_widths_ = np.array([one.feature_widths_ for one in each])
-            self.feature_relevance_ = np.mean([one.feature_relevance_ for one in each], axis=0)
-            folds = [one.feature_relevance_folds_ for one in each]
-            self.feature_relevance_folds_ = np.concatenate(folds)
-        several = any(map(np.ndim, widths))
-        self.width_ = self.feature_widths_ if several else np.array(widths)
-        self.log_evidence_ = sum(one.log_evidence_ for one in each)
-        self.n_iter_ = max(one.n_iter_ for one in each)
-        self.machines_, self.status_ = each, [one.status_ for one in each]
-        self._predictor_ = relevance.RelevanceVectors(self._likelihood_, machines)
+    @override
+    def _dask_training(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
+        raise ValueError(
+            "X is a Dask array; RVMClassifier needs rows in memory, or take MRVMClassifier (with a "
+            "memory_limit basis functions are computed when they are needed)"
+        )
+
+    @override
+    def _centres(self, data: TrainingData, basis: Any, most: int | None = None) -> Centres:
+        return as_centres(basis, data.X, None)
 
     def latent_moments(self, X: ArrayLike) -> tuple[Array, Array]:
         """Return posterior mean and variance of the latent function.
@@ -230,11 +191,6 @@ class RVMClassifier(KernelClassifier):
         """
         moments: tuple[Array, Array] = self._predictor_.moments(self._inputs(X))
         return moments
-
-
-def _has_process(model: Any) -> bool:
-    likelihood = named_likelihood(model.likelihood, model._system.likelihoods)
-    return base.is_rbf(model.kernel) and likelihood.is_quadratic and not model.star
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -333,38 +289,46 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     cv: int = 5
     verbose: bool = False
 
-    _system = FAMILY["rvm_regression"]
     _scores_all_rows = True
     _parameter_constraints = _CONSTRAINTS | {"std": [StrOptions({"auto", "process", "weights"})]}
-    _rules = (
-        base.WIDTH_EFFECT,
-        base.CV_EFFECT,
-        *_DRAWN,
-        *base.fit_effect(noise_starts=(0.3,)),
-        Rule("std estimation", "estimation='auto'", lambda m, _: not is_drawn(m), "auto"),
-        Rule(
-            "noise_starts noise likelihood",
-            "a noise to be estimated",
-            relevance.estimates_noise,
-            (0.3,),
-        ),
-        Rule(
-            "noise likelihood",
-            "the likelihood has a noise; give either",
-            lambda m, _: m.noise is None or np.isnan(getattr(m.likelihood, "noise", np.nan)),
-        ),
-        Rule(
-            "std kernel likelihood star",
-            "a process needs the RBF and normal noise, and RVM* has a variance of its own; needed std='auto' "
-            "or 'weights'",
-            lambda m, _: m.std != "process" or _has_process(m),
-        ),
-        Rule(
-            "star",
-            "it keeps all training rows; needed star=False with a memory_limit or a posterior",
-            lambda m, chunks: not (m.star and (chunks or is_drawn(m))),
-        ),
-    )
+    _estimations: ClassVar[Mapping[str, Any]] = {
+        "auto": RegressionEvidence.of,
+        "posterior": lambda model: Posterior.of(model, chooser=RegressionEvidence.of(model)),
+    }
+
+    @property
+    @override
+    def _system(self) -> System:
+        return FAMILY["rvm_regression"]
+
+    @override
+    def _check(self, in_chunks: bool) -> None:
+        likelihood, drawn = self._likelihood(), self.estimation == "posterior"
+        self._needs("std", not drawn, "estimation", "estimation='auto'")
+        if self.noise is not None and not np.isnan(getattr(self.likelihood, "noise", np.nan)):
+            self._refuse("noise likelihood", "the likelihood has a noise; give either")
+        if self.star and not likelihood.is_quadratic:
+            raise ValueError(f"star=True needs likelihood='normal'; found {likelihood.name!r}")
+        if self.std == "process" and not self._has_process:
+            needed = "a process needs the RBF and normal noise, and RVM* has a variance of its own; needed "
+            self._refuse("std kernel likelihood star", needed + "std='auto' or 'weights'")
+        if self.star and (in_chunks or drawn):
+            needed = (
+                "it keeps all training rows; needed star=False with a memory_limit or a posterior"
+            )
+            self._refuse("star", needed)
+
+    @override
+    def _likelihood(self) -> Likelihood:
+        return named_likelihood(self.likelihood, self._system.likelihoods)
+
+    @property
+    def _has_process(self) -> bool:
+        return self._is_rbf and self._likelihood().is_quadratic and not self.star
+
+    @override
+    def _centres(self, data: TrainingData, basis: Any, most: int | None = None) -> Centres:
+        return as_centres(basis, data.X, None)
 
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Fit the regressor.
@@ -385,34 +349,15 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         ValueError
             For input or parameters that cannot be used.
         """
-        self._begin()
-        likelihood: Any = named_likelihood(self.likelihood, self._system.likelihoods)
-        self._likelihood_ = likelihood
-        if self.star and not likelihood.is_quadratic:
-            raise ValueError(f"star=True needs likelihood='normal'; found {likelihood.name!r}")
+        estimation = self._begin()
         as_numbers(X, "X")
         if y is not None:
             as_numbers(y, "y")
         rows, target = validate_data(self, X, y, dtype=float, y_numeric=True)
-        groups = base.as_groups(groups, self, len(rows))
-        data = TrainingData(rows, as_targets(target, len(rows)), groups=groups)
-        with base.running(self, data):
-            if is_drawn(self):
-                self._likelihood_ = likelihood.with_noise(self.noise) if self.noise else likelihood
-                fit_posterior(self, data)
-                return self
-            problem = relevance.fit_relevance(self, data)
-        result = self._predictor_.machines[0].result
-        if self.star:
-            self._augmentation_, self._rows_ = evidence.augmentation(problem, result), rows
-        elif self.std != "weights" and _has_process(self):
-            rng = np.random.default_rng(as_seed(self.random_state))
-            room = np.inf if self.memory_limit is None else self.memory_limit
-            most = int(min(MOST_ROWS, np.sqrt(room / _PROCESS_BYTES)))
-            some = choose_share(np.zeros(len(rows)), most, rng)
-            known = None if relevance.estimates_noise(self) else result.noise**2
-            self._process_ = Process.fit(self._kernel_, rows[some], data.label[some], known)
-        self.noise_ = result.noise
+        group = self._groups(groups, len(rows))
+        data = TrainingData(rows, as_targets(target, len(rows)), groups=group)
+        with self._running(data):
+            estimation.fit(data)
         return self
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
@@ -438,7 +383,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         """
         check_flag("return_std", return_std)
         new = self._inputs(X)
-        moments = [self._moments(new[rows]) for rows in gen_batches(len(new), _ROWS)]
+        moments = [self._predictor_.moments(new[rows]) for rows in gen_batches(len(new), _ROWS)]
         mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
         mean, variance = self._likelihood_.with_noise(self.noise_).target_moments(mean, variance)
         if return_std and "_process_" in vars(self):
@@ -476,25 +421,3 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
             )
         found: Array = self._predictor_.interval(new, probability)
         return found
-
-    def _moments(self, X: Array) -> tuple[Array, Array]:
-        """Return mean and variance of the latent function at some new rows."""
-        if "_augmentation_" not in vars(self):
-            moments: tuple[Array, Array] = self._predictor_.moments(X)
-            return moments
-        return evidence.star_moments(
-            self._kernel_(X, self.relevance_vectors_),
-            self._kernel_(self._rows_, X),
-            np.diag(self._kernel_(X, X)),
-            self._predictor_.machines[0].result,
-            self._augmentation_,
-        )
-
-    def _log_densities(self, X: Array, y: NDArray[Any]) -> Array:
-        """Return the log densities of held-out targets, shape (n_obs,)."""
-        likelihood = self._likelihood_.with_noise(self.noise_)
-        if likelihood.is_quadratic:
-            mean, variance = likelihood.target_moments(*self._moments(self._inputs(X)))
-            return np.asarray(norm.logpdf(y, mean, np.sqrt(variance)))
-        latent, _ = self._moments(self._inputs(X))
-        return likelihood.log_density(latent, y)

@@ -1,34 +1,121 @@
 """The sparse probit of Figueiredo & Jain (2001) for scikit-learn."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, override
+from typing import Any, ClassVar, override
 
 import numpy as np
 
+from pcvm_pymc.core.em import EMOptions
 from pcvm_pymc.core.em.options import TOLERANCE
-from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.centres import Centres, as_centres
-from pcvm_pymc.core.pieces.likelihoods import as_likelihood
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.estimators import base
-from pcvm_pymc.estimators.average import modes_of
-from pcvm_pymc.estimators.base import STREAMED, Rule, is_named
+from pcvm_pymc.estimators.base import CHOSEN, STREAMED, Estimation, is_named
+from pcvm_pymc.estimators.candidates import Candidate
+from pcvm_pymc.estimators.chooser import choose
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.features import Metric, set_features
-from pcvm_pymc.estimators.fit import em_options, fixed_width
-from pcvm_pymc.estimators.problems import Problems, TrainingData, against_rest, width_rows
-from pcvm_pymc.estimators.search import GridPoint
+from pcvm_pymc.estimators.formulation import ROUGH, Formulation, against_rest
+from pcvm_pymc.estimators.predictors import Mode, modes_of
+from pcvm_pymc.estimators.training import TrainingData
 
 _BIASES = {"penalised": "prior", "free": "free"}
 
 
-def _on_kernels(model: Any, _: bool = False) -> bool:
-    return bool(model.features == "kernel")
+@dataclass(frozen=True, kw_only=True)
+class SparseMode(Estimation):
+    """The posterior mode by EM, of several classes one against the rest."""
+
+    model: KernelClassifier
+    prior: Any
+    gamma: float
+    update: Any
+    tol: float
+    max_iter: int
+
+    @override
+    def fit(self, data: TrainingData) -> None:
+        """Fit a machine for each class against the rest, for two classes one."""
+        # what is fitted, and at which width
+        model: Any = self.model
+        model._check_rows(data)
+        formulation = self.formulation(data, model._basis_of(data))
+        many = model._on_kernels and not is_named(self.prior, "student")
+        formulation = model._streamed(formulation, many=many)
+        rng, few, most = np.random.default_rng(0), data, None
+        if is_named(model.width, *CHOSEN):
+            few, most = model._search_rows(data, rng, in_chunks=formulation.rows is not None)
+        choice = choose(self, few, rng, most=most)
+        choice.publish(model)
+        width = choice.best.width
+        problem, results = self.solved(formulation, width)
+
+        # what a user reads
+        mode = self.mode(formulation, width, results)
+        model._predictor_, model._likelihood_ = mode, formulation.likelihood
+        model.prior_, model.coef_ = problem.hyperprior, np.stack([one.weight for one in results])
+        weight: Array = model.coef_[0] if len(results) == 1 else model.coef_.T
+        model.selected_ = model._set_vectors(data, formulation.centres, weight, mode.bias, width)
+        model._kernel_ = mode.kernel
+        if model._on_kernels:
+            model._set_widths(width, choice.metric)
+        else:  # there are no vectors
+            del model.support_, model.relevance_vectors_, model.width_, model._kernel_
+        model.log_posterior_ = sum(one.log_posterior for one in results)
+        model._set_fit("EM", results)
+
+    @override
+    def check(self, in_chunks: bool) -> None:
+        if in_chunks and is_named(self.prior, "student"):
+            needed = "another prior than 'student', which is scaled to all basis functions: a "
+            self.refuse("prior", f"{STREAMED} {needed}Hyperprior(c, d, e, f), for instance")
+
+    @override
+    def formulation(self, data: TrainingData, basis: Any, most: int | None = None) -> Formulation:
+        prior = named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
+        options = EMOptions(update=self.update, max_iter=self.max_iter, tol=self.tol)
+        pieces = self.model._centres(data, basis), self.model._kernel_at(None), Probit()
+        bias = self.model._bias(by_em=True)
+        return Formulation(data, *pieces, lambda _: prior, options, bias=bias)
+
+    def solved(self, formulation: Formulation, width: Any) -> tuple[Problem, list[EMResult]]:
+        """Return the problem at a width, and its mode or that of each class against the rest."""
+        problem = formulation.at({"width": width, "scale": 1.0})
+        if formulation.rows is None:  # a prior at the scale of the basis functions
+            prior = named_prior(self.prior, problem.Phi, gamma=self.gamma)
+            problem = replace(problem, hyperprior=prior)
+        n_classes = len(self.model.classes_)
+        machines = range(n_classes) if n_classes > 2 else range(1, 2)
+        return problem, [formulation.solved(against_rest(problem, c)) for c in machines]
+
+    def mode(self, formulation: Formulation, width: Any, results: list[EMResult]) -> Mode:
+        """Return the modes of several classes as one."""
+        weight, bias = results[0].weight, results[0].bias
+        if len(results) > 1:
+            weight = np.column_stack([one.weight for one in results])
+            bias = np.array([one.bias for one in results])
+        both = replace(results[0], weight=weight, bias=bias)
+        return modes_of(formulation, [Candidate({"width": width, "scale": 1.0}, result=both)])[0]
+
+    @override
+    def fitted(self, data: TrainingData, width: Any, basis: Any) -> Mode:
+        formulation = self.formulation(data, basis)
+        return self.mode(formulation, width, self.solved(formulation, width)[1])
+
+    @override
+    def rough(self, data: TrainingData, most: int | None) -> tuple["SparseMode", int | None]:
+        return replace(self, tol=max(self.tol, ROUGH["folds, improper"])), most
 
 
-def _is_proper(prior: Any) -> bool:
-    return bool(getattr(prior, "is_proper", not is_named(prior, "jeffreys")))
+def _drawn(model: Any) -> Estimation:
+    from pcvm_pymc.estimators.posterior import SparsePosterior  # slow: compiled
+
+    return SparsePosterior.of(model, chooser=SparseMode.of(model))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -137,106 +224,71 @@ class SparseProbitClassifier(KernelClassifier):
     n_jobs: int | None = None
     verbose: bool = False
 
-    _system = FAMILY["sparse_probit"]
+    _beside_width = "features kernel"
     _parameter_constraints = base.constraints(
         "median shared auto",
         features=" ".join(kernels.FEATURES),
         bias=" ".join(_BIASES),
-        estimation="auto posterior",
+        estimation="auto em posterior",
         update="auto newton em",
     )
-    _rules = (
-        Rule("basis features", "features='kernel'", _on_kernels, "auto"),
-        Rule("kernel features", "features='kernel'", _on_kernels, "rbf"),
-        Rule(
-            "width features kernel",
-            "features='kernel' and a kernel that has a width",
-            lambda m, _: _on_kernels(m) and base.has_width(m.kernel),
-            "median",
-        ),
-        Rule("gamma prior", "prior='laplace'", lambda m, _: is_named(m.prior, "laplace"), 1.0),
-        base.IN_CHUNKS,
-        *base.DRAWN,
-        *base.fit_effect(update="auto", tol=TOLERANCE),
-        Rule(
-            "estimation prior",
-            "an improper prior has no posterior; needed prior='laplace', 'student' or another proper one",
-            lambda m, _: not base.is_drawn(m) or _is_proper(m.prior),
-        ),
-        Rule(
-            "prior",
-            f"{STREAMED} another prior than 'student', which is scaled to all basis functions: a "
-            "Hyperprior(c, d, e, f), for instance",
-            lambda m, chunks: not (chunks and is_named(m.prior, "student")),
-        ),
-    )
+    _estimations: ClassVar[Mapping[str, Any]] = {
+        "auto": SparseMode.of,
+        "em": SparseMode.of,
+        "posterior": _drawn,
+    }
+
+    @property
+    @override
+    def _system(self) -> System:
+        return FAMILY["sparse_probit"]
 
     @override
-    def _begin(self, X: Any = None) -> None:
-        super()._begin(X)
-        self.prior_ = named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
-        self._likelihood_ = as_likelihood(self._system.likelihood, self._system.likelihoods)
-        if base.is_dask(X) and not _on_kernels(self):
+    def _check(self, in_chunks: bool) -> None:
+        for name in ("basis", "kernel"):
+            self._needs(name, self._on_kernels, "features", "features='kernel'")
+        self._needs("gamma", is_named(self.prior, "laplace"), "prior", "prior='laplace'")
+        named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
+
+    @override
+    def _dask_training(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
+        if not self._on_kernels:
             raise ValueError(
                 f"features={self.features!r}: rows in Dask arrays need features='kernel'"
             )
+        return super()._dask_training(X, y, sample_weight)
+
+    @property
+    def _on_kernels(self) -> bool:
+        return self.features == "kernel"
+
+    @property
+    @override
+    def _has_width(self) -> bool:
+        return self._on_kernels and super()._has_width
 
     @override
-    def _fit(self, data: TrainingData) -> None:
-        """Fit a machine for each class against the rest, for two classes one."""
-        # the basis functions, and the prior at their scale
-        piece, centres, metric = self._basis_functions(data)
-        width = piece.width
-        problems = Problems(
-            data,
-            centres,
-            piece,
-            self._likelihood_,
-            lambda _: self.prior_,
-            em_options(self),
-            bias=_BIASES[self.bias],
-        ).for_model(self, chunks=_on_kernels(self) and not is_named(self.prior, "student"))
-        problem = problems.at(width)
-        if problems.rows is None:
-            self.prior_ = named_prior(self.prior, problem.Phi, gamma=self.gamma)
-            problem = replace(problem, hyperprior=self.prior_)
-        n_classes = len(self.classes_)
-        machines = range(n_classes) if n_classes > 2 else range(1, 2)
-        results = [problems.solved(against_rest(problem, c)) for c in machines]
+    def _likelihood(self) -> Likelihood:
+        return Probit()
 
-        # what a user reads
-        self.coef_ = np.stack([one.weight for one in results])
-        weight, bias = self.coef_.T, np.array([one.bias for one in results])
-        if len(results) == 1:
-            weight, bias = weight[:, 0], results[0].bias
-        both = replace(results[0], weight=weight, bias=bias)
-        (self._predictor_,) = modes_of(problems, [GridPoint((), width, 1.0, result=both)])
-        self.selected_ = self._set_vectors(data, centres, weight, bias, width)
-        self._kernel_ = piece
-        if _on_kernels(self):
-            set_features(self, width, metric)
-        else:  # there are no vectors
-            del self.support_, self.relevance_vectors_, self.width_, self._kernel_
-        self.log_posterior_ = sum(one.log_posterior for one in results)
-        self._set_fit("EM", results)
+    @override
+    def _bias(self, *, by_em: bool) -> str:
+        return _BIASES[self.bias]
 
-    def _basis_functions(
-        self, data: TrainingData
-    ) -> tuple[kernels.KernelPiece, Centres, Metric | None]:
-        """Return the kernel and its centres, or linear or quadratic features and their numbers.
+    @override
+    def _kernel_at(self, width: Any) -> kernels.KernelPiece:
+        if self._on_kernels:
+            return super()._kernel_at(width)
+        return kernels.FeatureColumns(features=self.features)
 
-        Of a kernel also the relative widths of the features where they were learned.
-        """
-        X = data.X
-        if not _on_kernels(self):
-            number = np.arange(kernels.feature_matrix(X[:1], self.features).shape[1])
-            centres = Centres(number[:, None].astype(float), None, np.full(len(number), -1))
-            return kernels.FeatureColumns(features=self.features), centres, None
-        base.check_size_and_scales(self, X, data.groups)
-        centres = replace(as_centres(data.basis(self), X, None), sign=None)
-        if is_named(self.width, "median"):
-            return kernels.as_kernel(self.kernel, kernels.median_distance(X)), centres, None
-        rng, in_chunks = np.random.default_rng(0), self.memory_limit is not None
-        rows, most = width_rows(self, data, in_chunks or data.stream is not None, rng)
-        width, metric = fixed_width(self, data if rows is None else data.some(rows), rng, most)
-        return kernels.as_kernel(self.kernel, width), centres, metric
+    @override
+    def _centres(self, data: TrainingData, basis: Any, most: int | None = None) -> Centres:
+        if self._on_kernels:
+            return replace(as_centres(basis, data.X, None), sign=None)
+        number = np.arange(kernels.feature_matrix(data.X[:1], self.features).shape[1])
+        return Centres(number[:, None].astype(float), None, np.full(len(number), -1))
+
+    @override
+    def _check_rows(self, data: TrainingData, *, n_modes: int = 1, n_scores: int = 1) -> None:
+        if self._on_kernels:
+            super()._check_rows(data, n_modes=n_modes, n_scores=n_scores)

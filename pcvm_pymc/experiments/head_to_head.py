@@ -14,10 +14,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.preprocessing import StandardScaler
 
-from pcvm_pymc.estimators.measures import Rival
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
 from pcvm_pymc.experiments.baselines import TunedSVC, gaussian_process, tuned_logistic_regression
+from pcvm_pymc.measures import Rival
 
 type Draw = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 
@@ -41,7 +41,7 @@ def estimators(n_classes: int, *, seed: int, width: float | None = None) -> dict
         sparse: Any = PCVMClassifier(hyperprior="jeffreys", **{"width": "shared", **chosen})
         averaged: type = PCVMClassifier
     else:
-        sparse = MPCVMClassifier(algorithm="bottom-up", **{"width": "shared", **chosen})
+        sparse = MPCVMClassifier(estimation="bottom-up", **{"width": "shared", **chosen})
         averaged = MPCVMClassifier
     return {
         "paper's sparse MAP": sparse,

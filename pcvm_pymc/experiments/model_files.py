@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from pcvm_pymc import __version__
 from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece, PerCentre
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, MultinomialProbit, Probit
-from pcvm_pymc.estimators.average import class_probability
+from pcvm_pymc.core.probabilities import class_probability
 from pcvm_pymc.experiments.errors import UsageError
 from pcvm_pymc.inference.files import read_arrays, write_arrays
 

@@ -18,7 +18,7 @@ from pcvm_pymc.estimators.projection import (
     project_reference,
     smallest_within_one_se,
 )
-from pcvm_pymc.estimators.race import inner_folds
+from pcvm_pymc.estimators.training import inner_folds
 from pcvm_pymc.experiments import datasets
 from pcvm_pymc.model.build import build
 
@@ -220,7 +220,7 @@ def average(several=False):
     words = np.array(["no", "so", "yes"])[number.astype(int)]
     make, given = pcvm.PCVMClassifier, {}
     if several:
-        make, given = pcvm.MPCVMClassifier, {"algorithm": "top-down", "hyperprior": "plug_in"}
+        make, given = pcvm.MPCVMClassifier, {"hyperprior": "plug_in"}
     modes = [make(width=width, **given).fit(X, words) for width in (1.2, 2.0)]
     probability = np.mean([each.predict_proba(X) for each in modes], axis=0)
     reference = replace(_from_classifier(modes[0], X, words), probability=probability)
@@ -278,7 +278,7 @@ def test_an_average_at_given_sizes_and_stored(tmp_path):
 
 
 def machine(X, words):
-    given = {"width": 1.5, "algorithm": "top-down", "hyperprior": "plug_in", "tol": 1e-6}
+    given = {"width": 1.5, "hyperprior": "plug_in", "tol": 1e-6}
     return pcvm.MPCVMClassifier(**given).fit(X, words)
 
 
@@ -297,7 +297,7 @@ BY_FOLDS = {  # a dense machine of several classes, and what its folds are to be
     "mPCVM1": (machine, machine),
     "mRVM": (mode, mode),
     "mRVM shared": (partial(mode, shared=True), mode),
-    "mRVM2": (pcvm.MRVMClassifier(width=1.5, algorithm="top-down").fit, mode),
+    "mRVM2": (pcvm.MRVMClassifier(width=1.5, estimation="em").fit, mode),
 }
 
 
@@ -359,7 +359,7 @@ def test_a_posterior_is_projected_by_its_mean_probability_also_of_drawn_label_no
 
 def test_a_fit_forgets_the_projection():
     X, words = three_classes(40, 79)
-    dense = pcvm.MRVMClassifier(width=1.2, algorithm="top-down").fit(X, words)
+    dense = pcvm.MRVMClassifier(width=1.2, estimation="em").fit(X, words)
     few = pcvm.project(dense, X, words, size=4).classifier
     refused("y has the classes", pcvm.project, dense, X, np.where(words == "a", "z", words))
     anew = clone(few).fit(X, words)

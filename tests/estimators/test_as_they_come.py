@@ -10,7 +10,7 @@ from pcvm_pymc import loo, select
 from pcvm_pymc.core.pieces.centres import choose_rows, has_clusters_of_copies
 from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.estimators import base
-from pcvm_pymc.estimators.race import inner_folds
+from pcvm_pymc.estimators.training import inner_folds
 
 X, LABEL = blobs(120, n_features=3, seed=8)
 CLASS = np.where((LABEL > 0) & (X[:, 1] > 0), 2, LABEL > 0)
@@ -54,7 +54,7 @@ def test_many_rows_get_drawn_centres_and_a_line(model, y, monkeypatch, caplog):
 
 
 def test_centres_of_several_classes_stay_within_a_gibibyte():
-    machines = [pcvm.MPCVMClassifier(), pcvm.MPCVMClassifier(algorithm="bottom-up")]
+    machines = [pcvm.MPCVMClassifier(), pcvm.MPCVMClassifier(estimation="bottom-up")]
     found = [[base.basis_of(each, n) for n in (3000, 3001, 100_000)] for each in machines]
     assert found == [[None, 2000, 600], [None, 500, 500]]
 

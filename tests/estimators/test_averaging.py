@@ -164,7 +164,7 @@ def test_em_moves_a_width_also_where_the_scale_is_chosen():
     assert model.width_ != pytest.approx(median_distance(X), rel=1e-3)
 
 
-PCVM, MPCVM, UP = PCVMClassifier, MPCVMClassifier, {"algorithm": "bottom-up"}
+PCVM, MPCVM, UP = PCVMClassifier, MPCVMClassifier, {"estimation": "bottom-up"}
 REFUSED = [
     (PCVM, {"scale": 2.0, "hyperprior": "jeffreys"}, "scale=2.0.*'jeffreys'.*='default'"),
     (PCVM, {"scale": "auto", "hyperprior": PROPER}, "scale='auto', hyperprior="),
@@ -178,7 +178,7 @@ REFUSED = [
     (PCVM, {"cv": 3}, "cv was given with width='auto'"),
     (MPCVM, {"start": "random"}, "start='random'.*experiments.replicas; needed 'default'"),
     (MPCVM, {"estimation": "average", **UP}, "nothing to average over"),
-    (MPCVM, {"scale": 2.0, **UP}, "scale was given with algorithm='bottom-up'"),
+    (MPCVM, {"scale": 2.0, **UP}, "scale was given with estimation='bottom-up'"),
     (MPCVM, {"n_vectors": 3, "memory_limit": 1e6}, "n_vectors=3.*rows in chunks"),
 ]
 

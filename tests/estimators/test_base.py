@@ -16,7 +16,7 @@ from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, NoisyProbit, Normal, StudentT
 from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.estimators.fit import named_hyperprior
+from pcvm_pymc.estimators.formulation import named_hyperprior
 
 PCVM, MPCVM, MRVM = pcvm.PCVMClassifier, pcvm.MPCVMClassifier, pcvm.MRVMClassifier
 RVM, SPARSE = pcvm.RVMClassifier, pcvm.SparseProbitClassifier
@@ -32,7 +32,7 @@ def fitted_names(model):
     return {name for name in vars(model) if name.endswith("_")}
 
 
-UP, DOWN = {"algorithm": "bottom-up"}, {"algorithm": "top-down"}
+UP, DOWN = {"estimation": "bottom-up"}, {"estimation": "em"}
 REFITS = [
     (PCVM(cv=3, estimation="projection"), {"cv": 5, "estimation": "bottom-up", "width": 1.2}),
     (PCVM(random_state=0), {"width": 1.2}),
@@ -82,13 +82,13 @@ PRIOR = pcvm.Hyperprior.plug_in()
 SPLINE = {"kernel": "linear-spline"}
 WITHOUT_EFFECT = [
     # an estimator, the argument without effect, and the one that it is given with
-    (MPCVM(**UP, hyperprior="plug_in"), "hyperprior", "algorithm='bottom-up'"),
-    (MPCVM(**UP, hyperprior=PRIOR), "hyperprior", "algorithm='bottom-up'"),
-    (MPCVM(**UP, update="em"), "update", "algorithm='bottom-up'"),
+    (MPCVM(**UP, hyperprior="plug_in"), "hyperprior", "estimation='bottom-up'"),
+    (MPCVM(**UP, hyperprior=PRIOR), "hyperprior", "estimation='bottom-up'"),
+    (MPCVM(**UP, update="em"), "update", "estimation='bottom-up'"),
     (MPCVM(width=1.0, cv=3), "cv", "width=1.0"),
     (MRVM(width=2.0, **SPLINE), "width", "kernel='linear-spline'"),
     (MRVM(width="evidence", cv=4), "cv", "width='evidence'"),
-    (MRVM(**DOWN, search="paper"), "search", "algorithm='top-down'"),
+    (MRVM(**DOWN, search="paper"), "search", "estimation='em'"),
     (PCVM(estimation="em", n_vectors=5), "n_vectors", "estimation='em'"),
     (PCVM(width=1.0, cv=3), "cv", "width=1.0"),
     (PCVM(estimation="bottom-up", hyperprior="jeffreys"), "hyperprior", "estimation='bottom-up'"),

@@ -11,8 +11,7 @@ from sklearn.datasets import make_friedman1
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.estimators.features import Metric
-from pcvm_pymc.estimators.problems import TrainingData
-from pcvm_pymc.estimators.race import inner_folds
+from pcvm_pymc.estimators.training import TrainingData, inner_folds
 
 
 def two_that_matter(n, n_noise, seed=0):

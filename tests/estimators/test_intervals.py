@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
-from pcvm_pymc.estimators.average import LatentNormal, probability_interval
+from pcvm_pymc.core.probabilities import LatentNormal, probability_interval
 
 X, LABEL = blobs(60, seed=5)
 CLASS = np.where((LABEL > 0) & (X[:, 1] > 0), 2, LABEL > 0)
@@ -31,7 +31,7 @@ ONE_MODE = [
     pcvm.PCVMClassifier(estimation="bottom-up", width=1.0),
     pcvm.PCVMClassifier(n_vectors=3, width=1.0),
     pcvm.MPCVMClassifier(width=1.0),
-    pcvm.MRVMClassifier(algorithm="top-down", width=1.0),
+    pcvm.MRVMClassifier(estimation="em", width=1.0),
     pcvm.SparseProbitClassifier(),
 ]
 

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.centres import choose_share
-from pcvm_pymc.estimators import problems
+from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.cluster import dask_rows, gathered
 from pcvm_pymc.experiments.datasets import overlap_classes
 
@@ -31,11 +31,11 @@ SPARSE, NUMBERS = pcvm.SparseProbitClassifier, pcvm.RVMRegressor
 TIGHT = {"width": 1.5, "tol": 1e-10}
 GIVEN = TIGHT | {"basis": pcvm.choose_basis(X, WORDS, 40, random_state=0)}
 LONG = {"width": 1.0, "tol": 1e-8, "max_iter": 20_000, "basis": (THREE[::4], TREES[::4])}
-PROPER = LONG | {"algorithm": "top-down", "hyperprior": "plug_in", "bias": False, "tol": 1e-7}
+PROPER = LONG | {"hyperprior": "plug_in", "bias": False, "tol": 1e-7}
 KERNEL = {"features": "kernel", "width": 1.0, "tol": 1e-7, "basis": X[:8]}
 BOTTOM_UP = {"estimation": "bottom-up", "width": 1.5, "basis": 30, "class_weight": "balanced"}
 BALANCED = {"width": 1.5, "class_weight": "balanced"}
-UP = {"algorithm": "bottom-up", "width": 1.5, "tol": 1e-2, "basis": (THREE[::9], TREES[::9])}
+UP = {"estimation": "bottom-up", "width": 1.5, "tol": 1e-2, "basis": (THREE[::9], TREES[::9])}
 FEW = {"width": 1.5, "random_state": 3}
 OWN = {"std": "weights"}  # the process takes as many rows as there is room for
 #: estimator, data, limit in bytes, what it differs by, and an attribute that is compared so, too
@@ -53,7 +53,7 @@ CASES = {
     "sparse, jeffreys": (SPARSE(**KERNEL, prior="jeffreys"), "more", 2e5, 1e-6, "bias_"),
     "mPCVM1": (MPCVM(hyperprior="jeffreys", **LONG), "three", 3e5, 1e-7, None),
     "mPCVM1, proper": (MPCVM(**PROPER), "three", 3e5, 1e-7, None),
-    "mRVM2": (MRVM(algorithm="top-down", **LONG), "three", 3e5, 1e-7, None),
+    "mRVM2": (MRVM(estimation="em", **LONG), "three", 3e5, 1e-7, None),
     "mPCVM2": (MPCVM(**UP), "three", 3e5, 1e-7, None),
     "mPCVM2 with biases": (MPCVM(**UP, bias=True), "three", 3e5, 1e-7, None),
     "mRVM1": (MRVM(**UP), "three", 3e5, 1e-7, None),
@@ -145,8 +145,6 @@ WIDTH_CASES = [
 @pytest.mark.parametrize(("model", "data"), WIDTH_CASES, ids=lambda each: str(each)[:40])
 def test_a_width_is_chosen_on_a_part_of_the_rows(model, data):
     rows, y = DATA[data]
-    if hasattr(model, "algorithm"):
-        model.set_params(algorithm="top-down")
     model.set_params(memory_limit=1e6, random_state=0).fit(rows, y)
     tried = getattr(model, "widths_", None)
     if tried is None:
@@ -157,7 +155,7 @@ def test_a_width_is_chosen_on_a_part_of_the_rows(model, data):
 
 
 def test_a_width_of_relevance_vectors_is_chosen_on_some_rows(monkeypatch):
-    monkeypatch.setattr(problems, "WIDTH_ROWS", 40)
+    monkeypatch.setattr(base, "WIDTH_ROWS", 40)
     rows, label, weight = X[:80], LABEL[:80], 1.0 + np.arange(80) % 2
     model = RVM(width="evidence", memory_limit=2e5).fit(rows, label, sample_weight=weight)
     assert model.width_ in model.widths_
@@ -209,7 +207,7 @@ def test_rows_mapped_from_a_file(tmp_path):
 
 
 FLOAT32, BATCH = {"kernel_dtype": "float32"}, {"width": 1.0, "method": "batch"}
-TOP_DOWN = {"algorithm": "top-down", "width": 1.0}
+TOP_DOWN = {"width": 1.0}
 
 
 IMPOSSIBLE_LIMITS = [
@@ -253,7 +251,7 @@ def test_bases_and_width_are_chosen_among_dask_rows():
 
 @synchronous
 def test_two_classes_among_dask_rows_of_a_machine_for_several():
-    model = MPCVM(algorithm="top-down", basis=15, width=1.5, tol=1e-2).fit(ROWS, WORDS)
+    model = MPCVM(basis=15, width=1.5, tol=1e-2).fit(ROWS, WORDS)
     assert model.decision_function(ROWS).shape == (400,)
     assert model.predict_proba(ROWS).shape == (400, 2)
     assert np.mean(model.predict(ROWS).compute() == WORDS) > 0.7

@@ -22,7 +22,7 @@ from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.experiments.datasets import overclass, overlap_classes
 
 MPCVM, MRVM = pcvm.MPCVMClassifier, pcvm.MRVMClassifier
-UP, DOWN = {"algorithm": "bottom-up"}, {"algorithm": "top-down"}
+UP, DOWN = {"estimation": "bottom-up"}, {"estimation": "em"}
 ALL = [MPCVM(**UP), MPCVM(hyperprior="jeffreys"), MRVM(), MRVM(**DOWN)]
 not_converged = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -68,7 +68,7 @@ def test_the_width_is_that_of_the_smallest_log_loss(estimator, data):
 def test_the_width_is_that_of_the_best_sum_over_classes(kind, method, data):
     X, y = data
     X, label = X[:60], np.searchsorted(np.unique(y), y[:60])
-    model = kind(algorithm="bottom-up", width=method, basis=20, max_iter=400)
+    model = kind(estimation="bottom-up", width=method, basis=20, max_iter=400)
     model.fit(X, y[:60])
     assert model.width_ == model.widths_[model.width_scores_.argmax()]
     rows = choose_rows(X, label, 20, random_state=0)
@@ -93,9 +93,9 @@ def test_the_width_is_that_of_the_best_sum_over_classes(kind, method, data):
 
 def test_few_bases_and_given_ones(data):
     X, y = data
-    model = MPCVM(algorithm="bottom-up", width=1.0, basis=30).fit(X, y)
+    model = MPCVM(estimation="bottom-up", width=1.0, basis=30).fit(X, y)
     assert len(model.support_) <= 30
-    given = MPCVM(algorithm="bottom-up", width=1.0, basis=(X[:40], y[:40])).fit(X, y)
+    given = MPCVM(estimation="bottom-up", width=1.0, basis=(X[:40], y[:40])).fit(X, y)
     assert (given.support_ == -1).all()
     label = np.searchsorted(given.classes_, y)
     parts = label, class_signs(label[:40], 3), pcvm.Hyperprior.jeffreys(), MultinomialProbit(3)
@@ -105,8 +105,8 @@ def test_few_bases_and_given_ones(data):
 
 
 PAPERS = {
-    "mPCVM2": {"algorithm": "bottom-up"},
-    "mPCVM1": {"algorithm": "top-down", "hyperprior": "jeffreys"},
+    "mPCVM2": {"estimation": "bottom-up"},
+    "mPCVM1": {"hyperprior": "jeffreys"},
 }
 
 
@@ -145,7 +145,7 @@ def test_other_hyperpriors(data):
     X, y = data
     named = [{"hyperprior": n, "max_iter": 100} for n in ("jeffreys", "chen2009", "plug_in")]
     for options in (*named, {"bias": False}):
-        model = MPCVM(algorithm="top-down", width=1.0, **options).fit(X, y)
+        model = MPCVM(width=1.0, **options).fit(X, y)
         assert model.score(X, y) > 0.7
     assert model.bias_.tolist() == [0, 0, 0]
     assert MPCVM(width=1.0, bias=True).fit(X, y).bias_.shape == (3,)
@@ -181,8 +181,8 @@ def test_a_quick_search_that_ends_empty_gives_way(monkeypatch):
 
 def test_more_bases_than_rows_by_which_cells_are_found(monkeypatch):
     """They were refused, with a number of rows that nobody had given."""
-    monkeypatch.setattr("pcvm_pymc.estimators.fit.CLASS_ROWS", 60)
-    monkeypatch.setattr("pcvm_pymc.estimators.fit.JOINT_WEIGHTS", 30)
+    monkeypatch.setattr("pcvm_pymc.estimators.chooser.CLASS_ROWS", 60)
+    monkeypatch.setattr("pcvm_pymc.estimators.chooser.JOINT_WEIGHTS", 30)
     rng = np.random.default_rng(0)
     y = np.arange(150) % 3
     X = rng.normal(size=(150, 2)) + 3.0 * np.eye(3, 2)[y]

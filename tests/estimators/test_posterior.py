@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.centres import choose_means
 from pcvm_pymc.core.pieces.kernels import design_matrix
-from pcvm_pymc.estimators.average import class_probability
+from pcvm_pymc.core.probabilities import class_probability
 from pcvm_pymc.model.build import build
 
 # whether chains converge within `max_iter` is a matter of the draws, which rounding decides
@@ -210,7 +210,7 @@ def own_machines(**options):
             "classes",
         ),
         "mRVM": (pcvm.MRVMClassifier(**few), "classes"),
-        "mRVM, own precisions": (pcvm.MRVMClassifier(**few, algorithm="top-down"), "classes"),
+        "mRVM, own precisions": (pcvm.MRVMClassifier(**few, estimation="em"), "classes"),
         "mPCVM": (pcvm.MPCVMClassifier(**few | {"basis": 6}), "classes"),
     }
 

@@ -6,7 +6,7 @@ from problems import blobs
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.centres import copied_rows, unique_rows
-from pcvm_pymc.estimators.race import inner_folds
+from pcvm_pymc.estimators.training import inner_folds
 
 X, LABEL = blobs(50, seed=3)
 Y = LABEL > 0

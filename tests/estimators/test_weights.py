@@ -51,9 +51,9 @@ TWO = [
 KINDS = (CENTRES, CLASS[:10])
 THREE = [
     MPCVM(width=1.5, basis=KINDS),
-    MPCVM(width=1.5, basis=KINDS, algorithm="bottom-up", tol=1e-2),
+    MPCVM(width=1.5, basis=KINDS, estimation="bottom-up", tol=1e-2),
     MRVM(width=1.5, basis=KINDS),
-    MRVM(width=1.5, basis=KINDS, algorithm="top-down", tol=1e-2),
+    MRVM(width=1.5, basis=KINDS, estimation="em", tol=1e-2),
     RVM(width=1.5, basis=CENTRES, tol=1e-7),
     SPARSE(prior="laplace", gamma=2.0),
     SPARSE(features="kernel", width=1.0),

@@ -12,6 +12,7 @@ from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC, SVR
 
+from pcvm_pymc import validity
 from pcvm_pymc.core.em import EMOptions, ScalarRBFMoves, fit_em
 from pcvm_pymc.core.pieces.kernels import (
     median_distance,
@@ -24,7 +25,6 @@ from pcvm_pymc.core.pieces.validation import as_labels
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.estimators.relevance import validity
 from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
 from pcvm_pymc.estimators.sparse_probit import SparseProbitClassifier
 from pcvm_pymc.experiments.baselines import CalibratedSVC, gamma_of
@@ -143,10 +143,10 @@ def sparse_probit(features: str) -> Callable[[Setting], SparseProbitClassifier]:
     return make
 
 
-def several(kind: type, algorithm: str, **options: Any) -> Maker:
+def several(kind: type, estimation: str, **options: Any) -> Maker:
     """Return a function that makes multi-class classifiers."""
     return lambda setting: kind(
-        algorithm=algorithm,
+        estimation=estimation,
         width=setting.parameters.get("width", "shared"),
         max_iter=MAX_ITER,
         random_state=setting.seed,

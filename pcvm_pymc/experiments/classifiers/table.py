@@ -65,14 +65,14 @@ _add("sparse_probit", makers.sparse_probit("kernel"), candidates=widths_around(7
 _add("sparse_probit_linear", makers.sparse_probit("linear"))
 _add("sparse_probit_quadratic", makers.sparse_probit("quadratic"))
 # several classes
-_add("mPCVM1", several(MPCVMClassifier, "top-down", hyperprior="jeffreys"), **_LYU)
-_add("mPCVM1_chen2009", several(MPCVMClassifier, "top-down", hyperprior="chen2009"), **_LYU)
+_add("mPCVM1", several(MPCVMClassifier, "em", hyperprior="jeffreys"), **_LYU)
+_add("mPCVM1_chen2009", several(MPCVMClassifier, "em", hyperprior="chen2009"), **_LYU)
 _add("mPCVM2", several(MPCVMClassifier, "bottom-up"), **_LYU)
 _add("mPCVM2_printed", several(PrintedMPCVM2, "bottom-up"), **_LYU)
 _add("PCVM_pairs", makers.pairs, **_LYU)
 _add("PCVM_rest", makers.rest, **_LYU)
 _add("mRVM1", several(MRVMClassifier, "bottom-up", search="paper"), **_LYU)
-_add("mRVM2", several(MRVMClassifier, "top-down"), **_LYU)
+_add("mRVM2", several(MRVMClassifier, "em"), **_LYU)
 # the papers' baselines
 _add("SVM", makers.svm, candidates=makers.svm_candidates, draft=makers.plain_svm, **_BOTH)
 _add(

@@ -12,7 +12,6 @@ from pcvm_pymc.core.evidence.problem import (
     start_noise,
 )
 from pcvm_pymc.core.problem import Status
-from pcvm_pymc.estimators.relevance import evidence_options
 from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
 
 
@@ -79,9 +78,10 @@ class _RandomChoice:
     """An estimator whose fits are those of `fit_random`."""
 
     random_state: Any
+    _estimation: Any
 
     def _solved(self, problem: EvidenceProblem) -> EvidenceResult:
-        return fit_random(problem, evidence_options(self), random_state=self.random_state)
+        return fit_random(problem, self._estimation.options, random_state=self.random_state)
 
 
 class RandomRVMClassifier(_RandomChoice, RVMClassifier):

@@ -130,7 +130,7 @@ def fit_printed(
 
 
 class PrintedMPCVM2(MPCVMClassifier):
-    """mPCVM2 by `fit_printed`; parameters are those of `MPCVMClassifier`, with ``algorithm="bottom-up"``.
+    """mPCVM2 by `fit_printed`; parameters are those of `MPCVMClassifier`, with ``estimation="bottom-up"``.
 
     Where it diverges its status says so, and its weights are those at which it was stopped.
     """

@@ -15,7 +15,6 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 from sklearn.base import BaseEstimator
 from threadpoolctl import threadpool_limits
 
-from pcvm_pymc.estimators.measures import classification_measures, regression_measures
 from pcvm_pymc.experiments.classifiers.table import classifier_of, own_classifier
 from pcvm_pymc.experiments.classifiers.tuning import (
     Classifier,
@@ -27,6 +26,7 @@ from pcvm_pymc.experiments.classifiers.tuning import (
 from pcvm_pymc.experiments.errors import first_line
 from pcvm_pymc.experiments.protocols import Problem, cell_seed
 from pcvm_pymc.experiments.running.store import JobName, Progress, Record, RunError
+from pcvm_pymc.measures import classification_measures, regression_measures
 
 type Execute = Callable[[Sequence["Job"]], Iterator[Record]]
 DASK_TIMEOUT = "10s"
@@ -189,9 +189,7 @@ def _parallel(jobs: Iterable[Job], n_processes: int) -> Iterator[Record]:
 def _on_a_cluster(jobs: Sequence[Job], address: str) -> Iterator[Record]:
     """Yield records as the workers of a Dask cluster finish them; these may not see the run's folder."""
     try:
-        from distributed import Client
-
-        from pcvm_pymc.estimators.cluster import finished
+        from distributed import Client, as_completed
     except ImportError:
         raise RunError('--dask needs the extra: pip install "pcvm-pymc[dask]"') from None
     try:
@@ -203,9 +201,6 @@ def _on_a_cluster(jobs: Sequence[Job], address: str) -> Iterator[Record]:
             client.submit(run_job, replace(job, progress=None), pure=False, retries=1): job
             for job in jobs
         }
-        try:
-            for future in finished(client, futures):
-                raised = future.exception()
-                yield failure(futures[future], str(raised)) if raised else future.result()
-        except TimeoutError as error:
-            raise RunError(str(error)) from None
+        for future in as_completed(futures):
+            raised = future.exception()
+            yield failure(futures[future], str(raised)) if raised else future.result()

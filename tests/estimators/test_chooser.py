@@ -12,11 +12,15 @@ from pcvm_pymc.core.loo import LeaveOneOut
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
-from pcvm_pymc.estimators import search
-from pcvm_pymc.estimators.problems import Problems, TrainingData
+from pcvm_pymc.estimators import candidates, formulation
+from pcvm_pymc.estimators.candidates import HyperparameterSearch, Space, grow
+from pcvm_pymc.estimators.chooser import score_of_rows
+from pcvm_pymc.estimators.formulation import Formulation
+from pcvm_pymc.estimators.training import TrainingData
 
 N = 60
-BOTH = (True, True)
+BOTH = ("width", "scale")
+MIDDLE = {"width": 2.0, "scale": 1.0}
 
 
 def surface(loss):
@@ -31,7 +35,7 @@ def surface(loss):
 
 
 def grown(loss, moves=BOTH):
-    return search.grown_search(search.Grid(2.0, 1.0, moves), surface(loss))
+    return grow(Space(MIDDLE, moves), surface(loss))
 
 
 def bowl(steps, at, steep=1.0):
@@ -48,11 +52,11 @@ def problems(rows=slice(None), *, several=False):
         sign, likelihood = label, Probit()
     data = TrainingData(X[rows], label[rows])
     centres = Centres(X[rows], sign[rows], np.arange(len(data.X)))
-    return Problems(data, centres, "rbf", likelihood, at_scale, EMOptions(tol=1e-6))
+    return Formulation(data, centres, "rbf", likelihood, at_scale, EMOptions(tol=1e-6))
 
 
 def middle(known):
-    return search.Grid(median_distance(known.data.X), 1.0, BOTH)
+    return Space({"width": median_distance(known.data.X), "scale": 1.0}, BOTH)
 
 
 @pytest.mark.parametrize("at", [(0, 0), (3, -2), (-5, 2), (7, 4)])
@@ -62,8 +66,8 @@ def test_all_neighbours_of_heavy_points_are_tried(at):
     assert len(tried) == len(found.points)
     assert found.best.steps == at
     for point, weight in zip(found.points, found.weights, strict=True):
-        if weight > search.GROWN_WEIGHT:
-            assert {each.steps for each in search.Grid(2.0, 1.0, BOTH).neighbours(point)} <= tried
+        if weight > candidates.GROWN_WEIGHT:
+            assert {each.steps for each in Space(MIDDLE, BOTH).neighbours(point)} <= tried
     assert found.weights.sum() == pytest.approx(1.0)
 
 
@@ -73,13 +77,13 @@ def test_weights_follow_a_known_surface():
     np.testing.assert_allclose(found.weights, wanted / wanted.sum(), atol=1e-9)
 
 
-@pytest.mark.parametrize("moves", [(True, False), (False, True)])
+@pytest.mark.parametrize("moves", [("width",), ("scale",)])
 def test_only_what_is_asked_for_moves(moves):
     found = grown(lambda steps: bowl(steps, (3, 3), 0.3), moves)
-    still = 1 if moves[0] else 0
+    still = 1 if moves == ("width",) else 0
     assert {each.steps[still] for each in found.points} == {0}
-    assert found.best.steps == ((3, 0) if moves[0] else (0, 3))
-    wanted = (2.0 * 1.65**3, 1.0) if moves[0] else (2.0, 10.0**1.5)
+    assert found.best.steps == ((3, 0) if moves == ("width",) else (0, 3))
+    wanted = (2.0 * 1.65**3, 1.0) if moves == ("width",) else (2.0, 10.0**1.5)
     assert (found.width, found.scale) == pytest.approx(wanted)
 
 
@@ -92,29 +96,29 @@ def test_nothing_moves_beyond_the_farthest():
 
 def test_the_prior_of_a_point():
     """Normals on the logarithms, of standard deviation 1 for the width and 0.7 for the scale."""
-    grid = search.Grid(2.0, 1.0, BOTH)
-    assert grid.point((0, 0)).log_prior == 0.0
-    assert grid.point((1, 0)).log_prior == pytest.approx(-0.5 * np.log(1.65) ** 2)
-    assert grid.point((0, 2)).log_prior == pytest.approx(-0.5 * (np.log(10.0) / 0.7) ** 2)
+    grid = Space(MIDDLE, BOTH)
+    assert grid.candidate((0, 0)).log_prior == 0.0
+    assert grid.candidate((1, 0)).log_prior == pytest.approx(-0.5 * np.log(1.65) ** 2)
+    assert grid.candidate((0, 2)).log_prior == pytest.approx(-0.5 * (np.log(10.0) / 0.7) ** 2)
 
 
 def test_kept_points_are_the_heaviest_first():
     points = grown(lambda steps: bowl(steps, (0, 0))).points[:4]
-    found = search.HyperparameterSearch(points, np.array([0.3, 0.01, 0.6, 0.09]))
+    found = HyperparameterSearch(points, np.array([0.3, 0.01, 0.6, 0.09]))
     kept = found.kept()
     assert kept.points == (points[2], points[0], points[3])
     np.testing.assert_allclose(kept.weights, np.array([0.6, 0.3, 0.09]) / 0.99)
     assert found.kept(1).weights == pytest.approx([1.0])
-    alike = search.HyperparameterSearch(points * 20, np.full(80, 1 / 80))
+    alike = HyperparameterSearch(points * 20, np.full(80, 1 / 80))
     assert len(alike.kept().points) == 80  # none stands out
 
 
 def test_a_point_is_the_mode_of_its_problem(monkeypatch):
-    monkeypatch.setitem(search.ROUGH, "leave-one-out", 0.0)  # fits to convergence
+    monkeypatch.setitem(formulation.ROUGH, "leave-one-out", 0.0)  # fits to convergence
     known = problems()
-    grid, score = middle(known), search.by_folds(known.many_widths())
-    near = score(grid.point((0, 0)), None)
-    point = score(grid.point((1, 1)), near)
+    grid, score = middle(known), score_of_rows(known.for_many_widths())
+    near = score(grid.candidate((0, 0)), None)
+    point = score(grid.candidate((1, 1)), near)
     X, label = blobs(N, seed=1)
     alone = fit_em(problem(X, label, at_scale(point.scale), point.width), None, EMOptions(tol=1e-8))
     np.testing.assert_allclose(point.result.latent, alone.latent, atol=1e-4)

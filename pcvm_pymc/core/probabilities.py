@@ -1,0 +1,116 @@
+"""Class probabilities at latent values, and intervals of them under mixtures of normals."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp, ndtr, ndtri
+
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.probit import Array
+
+_DRAWS = 1000
+_HALVINGS = 60
+_ROUNDING = 1e-14  # of the largest eigenvalue: below, an eigenvalue is zero
+
+
+def class_probability(likelihood: Likelihood, latent: Array) -> Array:
+    """Return probabilities, shape (n_new, n_classes), at latent values.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Of several scores; or of one, then with one latent value for two classes, and with one for each of
+        each of several classes against the rest.
+    latent : ndarray, shape (n_new,) or (n_new, n_classes)
+    """
+    if latent.ndim == 1:  # the likelihoods of labels are mirror images
+        return np.column_stack([likelihood.probability(-latent), likelihood.probability(latent)])
+    if likelihood.n_scores > 1:
+        probability = likelihood.probability(latent)
+        return probability / probability.sum(axis=1, keepdims=True)  # of one but for rounding
+    return np.exp(log_class_probability(likelihood, latent))
+
+
+def log_class_probability(likelihood: Likelihood, latent: Array) -> Array:
+    """Return logarithms of class probabilities, exact in the tails; see `class_probability`."""
+    ones = np.ones(len(latent))
+    if latent.ndim == 1:
+        return np.column_stack([likelihood.log_density(latent, sign * ones) for sign in (-1, 1)])
+    if likelihood.n_scores > 1:
+        numbers = range(latent.shape[1])
+        each = [likelihood.log_density(latent, np.full(len(latent), c)) for c in numbers]
+        return np.column_stack(each)
+    # all machines may say no
+    yes = np.column_stack([likelihood.log_density(each, ones) for each in latent.T])
+    return yes - logsumexp(yes, axis=1, keepdims=True)
+
+
+class LatentNormal(NamedTuple):
+    """A part of the latent function's posterior at new rows.
+
+    Attributes
+    ----------
+    share : float
+        Its weight in the mixture.
+    mean : ndarray, shape (n_new, n_scores)
+    covariance : ndarray, shape (n_new, n_scores, n_scores)
+    """
+
+    share: float
+    mean: Array
+    covariance: Array
+
+
+def probability_interval(
+    likelihood: Likelihood, parts: list[LatentNormal], probability: float
+) -> Array:
+    """Return equal-tailed intervals of class probabilities, shape (n_new, n_classes, 2).
+
+    Of one score exact. Of several by draws, the same standard normals at all rows and in all calls.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    parts : list of LatentNormal
+        Of a mixture.
+    probability : float
+        Of the interval.
+    """
+    tails = 0.5 * (1.0 - probability), 0.5 * (1.0 + probability)
+    n_scores = parts[0].mean.shape[1]
+    if n_scores == 1:  # one class' probability rises with the latent function, the other's falls
+        both = [class_probability(likelihood, _quantile(parts, tail)) for tail in tails]
+        return np.sort(np.stack(both, axis=-1), axis=-1)
+    ends = np.round(_DRAWS * np.cumsum([0.0, *(each.share for each in parts)])).astype(int)
+    normals = np.split(np.random.default_rng(0).standard_normal((ends[-1], n_scores)), ends[1:-1])
+    draws = np.concatenate([_draws(each, z) for each, z in zip(parts, normals, strict=True)])
+    flat = class_probability(likelihood, draws.reshape(-1, n_scores))
+    found = np.quantile(flat.reshape(draws.shape), tails, axis=0)
+    return np.moveaxis(found, 0, -1)
+
+
+def _draws(part: LatentNormal, normal: Array) -> Array:
+    """Return latent values, shape (n_draws, n_new, n_scores).
+
+    By the symmetric root of the covariance: signs and order of eigenvectors depend on rounding, and so
+    on which rows are predicted together.
+    """
+    values, vectors = np.linalg.eigh(part.covariance)
+    values = np.where(values > _ROUNDING * values[:, -1:], values, 0.0)
+    root = (vectors * np.sqrt(values)[:, None, :]) @ vectors.swapaxes(1, 2)
+    return part.mean + np.einsum("ncd,sd->snc", root, normal)
+
+
+def _quantile(parts: list[LatentNormal], tail: float) -> Array:
+    """Return quantiles of mixtures of normals, shape (n_new,), by bisection."""
+    shares = np.array([each.share for each in parts])
+    mean = np.column_stack([each.mean[:, 0] for each in parts])
+    sd = np.sqrt(np.column_stack([each.covariance[:, 0, 0] for each in parts]))
+    ends = mean + ndtri(tail) * sd
+    low, high = ends.min(axis=1), ends.max(axis=1)
+    for _ in range(_HALVINGS if len(parts) > 1 else 0):
+        middle = 0.5 * (low + high)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            below = ndtr((middle[:, None] - mean) / sd) @ shares < tail
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return 0.5 * (low + high)

@@ -1,0 +1,283 @@
+"""Candidates for the hyperparameters: a grid that grows where held-out rows favour it, and its weights."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pcvm_pymc.core.loo import LeaveOneOut, averaging_weights
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import PROGRESS
+from pcvm_pymc.core.pieces.validation import check_real
+from pcvm_pymc.core.problem import EMResult
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+type Score = Callable[["Candidate", "Candidate | None"], "Candidate"]
+
+KEPT_WEIGHT = 0.02  # a candidate of no more weight is not part of an average
+GROWN_WEIGHT = 0.05  # the grid does not grow from one of no more weight
+
+
+class Axis(NamedTuple):
+    """A positive hyperparameter: the factor of a step, most steps from the middle, prior spread."""
+
+    step: float
+    farthest: int
+    spread: float  # standard deviation of the logarithm over the middle
+
+
+#: widths from 0.1 to 10 times the median distance, scales of the weights' prior from 0.01 to 100
+AXES = {"width": Axis(1.65, 7, 1.0), "scale": Axis(float(np.sqrt(10.0)), 4, 0.7)}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A point of named hyperparameters, with the mode fitted there and its held-out predictions.
+
+    Attributes
+    ----------
+    at : mapping of str
+        The hyperparameters. ``width`` is one, or one for each feature; ``scale`` is that of the weights'
+        prior, sqrt(d / c); others are parameters of the kernel.
+    steps : tuple of int
+        From the middle of the grid, along each of `AXES`.
+    log_prior : float
+        Normal on the logarithms over the middle.
+    result : EMResult, optional
+    loo : LeaveOneOut, optional
+        Held-out latent values and log densities of the rows.
+    by_feature : bool
+        Whether each feature has a width of its own.
+    """
+
+    at: Mapping[str, Any]
+    steps: tuple[int, ...] = ()
+    log_prior: float = 0.0
+    result: EMResult | None = field(default=None, repr=False)
+    loo: LeaveOneOut | None = field(default=None, repr=False)
+    by_feature: bool = False
+
+    @property
+    def width(self) -> Any:
+        """Width of the basis functions, in the unit of the features."""
+        return self.at["width"]
+
+    @property
+    def scale(self) -> float:
+        """Scale of the weights' prior, sqrt(d / c)."""
+        return float(self.at["scale"])
+
+    def scored(self) -> LeaveOneOut:
+        """Return the held-out predictions of a candidate that has been scored."""
+        assert self.loo is not None
+        return self.loo
+
+
+@dataclass(frozen=True)
+class Space:
+    """Candidates on a grid around a middle.
+
+    Attributes
+    ----------
+    middle : mapping of str
+        The hyperparameters there. Those that are not chosen stay.
+    chosen : tuple of str
+        Names of the `AXES` along which the grid may grow.
+    """
+
+    middle: Mapping[str, Any]
+    chosen: tuple[str, ...]
+
+    def candidate(self, steps: tuple[int, ...] = (0,) * len(AXES)) -> Candidate:
+        """Return a candidate by its steps from the middle."""
+        at, log_prior = dict(self.middle), 0.0
+        for n, (name, axis) in zip(steps, AXES.items(), strict=True):
+            if n:
+                at[name] = at[name] * axis.step**n
+                log_prior -= 0.5 * (n * np.log(axis.step) / axis.spread) ** 2
+        return Candidate(at, steps, float(log_prior))
+
+    def neighbours(self, candidate: Candidate) -> list[Candidate]:
+        """Return the candidates one step away."""
+        found = []
+        for k, (name, axis) in enumerate(AXES.items()):
+            for step in (-1, 1) if name in self.chosen else ():
+                steps = list(candidate.steps)
+                steps[k] += step
+                if abs(steps[k]) <= axis.farthest:
+                    found.append(self.candidate(tuple(steps)))
+        return found
+
+
+@dataclass(frozen=True)
+class HyperparameterSearch:
+    """Candidates that were tried, and how well each predicts rows that are left out.
+
+    Attributes
+    ----------
+    points : tuple of Candidate
+        Points of width and scale.
+    weights : ndarray, shape (n_points,)
+        How much each counts in an average, see `averaging_weights`; they sum to one.
+    method : {"loo", "cv"}
+        How rows were left out.
+    feature_share : float
+        Weight of the candidates with widths per feature, from folds whose rows had no part in learning
+        them; 0 for one width alone.
+    """
+
+    points: tuple[Candidate, ...]
+    weights: Array
+    method: str = "loo"
+    feature_share: float = 0.0
+
+    @classmethod
+    def of(
+        cls, points: Sequence[Candidate], method: str = "loo", feature_share: float = 0.0
+    ) -> "HyperparameterSearch":
+        """Return scored candidates with their weights, separate for one width and for widths per feature."""
+        density = np.stack([each.scored().log_density for each in points])
+        prior = np.array([each.log_prior for each in points])
+        by_feature = np.array([each.by_feature for each in points])
+        weights = np.empty(len(points))
+        for part, share in ((~by_feature, 1.0 - feature_share), (by_feature, feature_share)):
+            if part.any():
+                weights[part] = share * averaging_weights(density[part], prior[part])
+        return cls(tuple(points), weights / weights.sum(), method, feature_share)
+
+    @property
+    def best(self) -> Candidate:
+        """The candidate of the greatest weight among those of widths per feature, or of one width.
+
+        The greater share decides which.
+        """
+        by_feature = self.feature_share > 0.5
+        part = np.array([each.by_feature == by_feature for each in self.points])
+        return self.points[int(np.where(part, self.weights, -1.0).argmax())]
+
+    @property
+    def width(self) -> Any:
+        """Width of the best candidate."""
+        return self.best.width
+
+    @property
+    def scale(self) -> float:
+        """Scale of the best candidate."""
+        return self.best.scale
+
+    @property
+    def widths(self) -> Array:
+        """All widths that were tried, one for each candidate."""
+        return np.array([each.width for each in self.points])
+
+    @property
+    def scales(self) -> Array:
+        """All scales that were tried, one for each candidate."""
+        return np.array([each.scale for each in self.points])
+
+    @property
+    def log_loss(self) -> Array:
+        """Mean negative held-out log probability of the labels, nats per row, of each candidate."""
+        return np.array([each.scored().log_loss for each in self.points])
+
+    def kept(self, most: int | None = None) -> "HyperparameterSearch":
+        """Return the candidates of non-negligible weight, `most` at most, the heaviest first."""
+        order = np.argsort(-self.weights, kind="stable")[:most]
+        order = order[self.weights[order] > min(KEPT_WEIGHT, 0.5 * float(self.weights.max()))]
+        weights = self.weights[order]
+        return replace(
+            self, points=tuple(self.points[i] for i in order), weights=weights / weights.sum()
+        )
+
+    def by_width(self, *, least: float = 0.05) -> tuple[list[Any], list[float]]:
+        """Return the widths that count, the most first, and their weights over all scales.
+
+        For `mixture`, whose posteriors have a scale that is learned. One width for each feature is one.
+
+        Parameters
+        ----------
+        least : float
+            Weight below which a width is left out; the others' weights sum to one.
+        """
+        check_real("least", least, below=1.0)
+        distinct, place = np.unique(self.widths, axis=0, return_inverse=True)
+        weight = np.bincount(place.ravel(), self.weights)
+        kept = [i for i in np.argsort(-weight) if weight[i] >= min(least, weight.max())]
+        return distinct[kept].tolist(), (weight[kept] / weight[kept].sum()).tolist()
+
+    def plot(self) -> "Figure":
+        """Draw the log loss over width and scale, and the weight of each candidate."""
+        from pcvm_pymc.figures import plot_cells  # matplotlib's style
+
+        return plot_cells(self)
+
+
+def grow(
+    space: Space,
+    score: Score,
+    *,
+    least: float = GROWN_WEIGHT,
+    method: str = "loo",
+    near: Candidate | None = None,
+) -> HyperparameterSearch:
+    """Return the scored candidates of a grid, which grows from its middle or from a candidate `near`.
+
+    Neighbours are scored as long as a candidate at the frontier has more than a weight of `least`.
+    """
+    start = space.candidate() if near is None else space.candidate(near.steps)
+    points: dict[tuple[int, ...], Candidate] = {start.steps: score(start, near)}
+    expanded: set[tuple[int, ...]] = set()
+    while True:
+        found = HyperparameterSearch.of(list(points.values()), method)
+        heavy = [each for each, w in zip(found.points, found.weights, strict=True) if w > least]
+        frontier = [each for each in heavy if each.steps not in expanded]
+        if not frontier:
+            return found
+        for point in frontier:
+            expanded.add(point.steps)
+            for each in space.neighbours(point):
+                if each.steps not in points:
+                    PROGRESS.info("candidate %d", len(points) + 1)
+                    points[each.steps] = score(each, point)
+
+
+@dataclass(frozen=True)
+class WidthSelection:
+    """A chosen width, and the scores that it was chosen by.
+
+    Attributes
+    ----------
+    width : float
+        The chosen one; of widths per feature the one width from which they were learned.
+    widths : ndarray, shape (n_widths,)
+        The candidates that were tried.
+    method : {"cv", "evidence", "validity", "em"}
+    scores : ndarray, shape (n_widths,)
+        The more the better: mean held-out log density, the log evidence, or the log kernel validity. NaN
+        where nothing was scored, see `select_width`.
+    log_loss : ndarray, shape (n_widths, n_folds)
+        ``"cv"`` only: held-out mean negative log probability of the labels, in nats per row. No
+        columns where nothing was held out; NaN where a candidate had dropped out.
+    """
+
+    width: float
+    widths: Array
+    method: str
+    scores: Array
+    log_loss: Array = field(default_factory=lambda: np.empty((0, 0)))
+
+    @classmethod
+    def best_of(
+        cls, widths: Array, method: str, scores: Array, by_fold: Array | None = None
+    ) -> "WidthSelection":
+        """Return the candidate of the greatest score, or of scores by fold."""
+        loss = np.empty((len(widths), 0)) if by_fold is None else -by_fold
+        return cls(float(widths[scores.argmax()]), widths, method, scores, loss)
+
+    @classmethod
+    def unscored(cls, width: float, widths: Array, method: str) -> "WidthSelection":
+        """Return a width that nothing was scored for."""
+        return replace(cls.best_of(widths, method, np.full(len(widths), np.nan)), width=width)

@@ -1,0 +1,412 @@
+"""The choice of hyperparameters: candidates, their scores on held-out rows, and their weights.
+
+A candidate is a point of named hyperparameters. Two ways lead from candidates to a choice. A grid of widths
+and scales grows from its middle while leave-one-out gives its candidates weight (`grow`). Where leave-one-out
+would mislead, widths on a line are raced by refits on folds, or scored on all rows by a criterion. Either way
+widths per feature come after one width, and folds whose rows had no part in learning them decide how far to
+trust them. `choose` is what estimations call.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+from sklearn.base import is_classifier
+
+from pcvm_pymc.core.em import EMOptions, Start, fit_em
+from pcvm_pymc.core.loo import LeaveOneOut, leave_one_out
+from pcvm_pymc.core.metric import share_of_widths
+from pcvm_pymc.core.pieces.centres import choose_share
+from pcvm_pymc.core.pieces.kernels import as_width, median_distance, width_grid
+from pcvm_pymc.core.pieces.likelihood import plain_target
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import PROGRESS
+from pcvm_pymc.core.problem import EMResult, Problem
+from pcvm_pymc.core.race import Raced, race
+from pcvm_pymc.estimators.base import CHOSEN, Estimation, is_named
+from pcvm_pymc.estimators.candidates import (
+    GROWN_WEIGHT,
+    KEPT_WEIGHT,
+    Candidate,
+    HyperparameterSearch,
+    Score,
+    Space,
+    WidthSelection,
+    grow,
+)
+from pcvm_pymc.estimators.features import Metric
+from pcvm_pymc.estimators.formulation import ROUGH, Formulation, against_rest
+from pcvm_pymc.estimators.training import Fold, TrainingData, basis_for, inner_folds
+
+FOLDS = 5  # which weigh one width against widths per feature
+#: of two classes: rows by which candidates are scored, where there are more than twice as many
+SEARCH_ROWS = 400
+#: of several classes: the same, and weights up to which all scores are fitted together at a candidate
+CLASS_ROWS, JOINT_WEIGHTS = 500, 500
+_IMPOSSIBLE = -1e3  # a log density that is as good as none
+_FACTORS = (0.36, 0.6, 1.0, 1.65)  # of the median distance, for widths per feature that are raced
+
+# --- scores of a candidate ---------------------------------------------------------------------
+
+
+def start_near(near: Candidate | None, problem: Problem) -> Start | None:
+    """Return a neighbour's solution as a start."""
+    prior: Any = problem.hyperprior
+    if near is None or near.result is None or prior.holds_zeros:  # else zeros would stay zero
+        return None
+    return Start(near.result.weight, near.result.bias)
+
+
+def loosened(options: EMOptions, kind: str) -> EMOptions:
+    """Return options as loose as a fit needs that only ranks a candidate."""
+    return replace(options, tol=max(options.tol, ROUGH[kind]))
+
+
+def held_out(
+    formulation: Formulation, problem: Problem, result: EMResult, folds: Sequence[Fold]
+) -> LeaveOneOut:
+    """Return latent values and log densities of rows left out, each with its bases.
+
+    By a refit without each fold, or without folds from one factorisation at the mode.
+    """
+    centres = formulation.centres
+    if not folds:
+        return leave_one_out(problem, result.weight, result.bias, centres.rows)
+    options = loosened(formulation.options, "leave-one-out")
+    latent = np.empty_like(result.latent)
+    for train, test in folds:
+        columns = centres.columns_of(train)
+        sign, label = centres.signs_of(columns), np.asarray(problem.label)[train]
+        Phi = problem.Phi[:, columns]
+        fit = fit_em(replace(problem, Phi=Phi[train], label=label, sign=sign), None, options)
+        latent[test] = Phi[test] @ fit.weight + fit.bias
+    return LeaveOneOut(latent, problem.likelihood.log_density(latent, problem.label))
+
+
+def score_of_rows(formulation: Formulation, folds: Sequence[Fold] = ()) -> Score:
+    """Return the score by rows left out one by one, or by folds of them."""
+    options = loosened(formulation.options, "leave-one-out")
+
+    def score(candidate: Candidate, near: Candidate | None) -> Candidate:
+        problem = formulation.at(candidate.at)
+        result = fit_em(problem, start_near(near, problem), options)
+        left_out = held_out(formulation, problem, result, folds)
+        return replace(candidate, result=result, loo=left_out)
+
+    return score
+
+
+def score_class_by_class(formulation: Formulation) -> Score:
+    """Return the score by leave-one-out of each class against the rest, probabilities normalised.
+
+    For many classes and rows, where fits of all scores together cost too much at every candidate.
+    """
+    options = loosened(formulation.options, "class by class")
+
+    def score(candidate: Candidate, near: Candidate | None) -> Candidate:
+        joint = formulation.at(candidate.at)
+        start = start_near(near, joint)
+        fits, yes = [], []
+        for c in range(joint.n_scores):
+            problem = against_rest(joint, c)
+            one = None if start is None else Start(start.weight[:, c], float(start.bias[c]))
+            fit = fit_em(problem, one, options)
+            loo = leave_one_out(problem, fit.weight, fit.bias, formulation.centres.rows)
+            fits.append(fit)
+            yes.append(problem.likelihood.log_density(loo.latent, np.ones(len(problem.label))))
+        weight = np.column_stack([each.weight for each in fits])
+        result = replace(fits[0], weight=weight, bias=np.array([each.bias for each in fits]))
+        log_probability = np.column_stack(yes)
+        log_probability -= logsumexp(log_probability, axis=1, keepdims=True)
+        number = plain_target(joint.label).astype(int)
+        density = log_probability[np.arange(len(number)), number]
+        density = density if joint.row_weight is None else joint.row_weight * density
+        return replace(candidate, result=result, loo=LeaveOneOut(log_probability, density))
+
+    return score
+
+
+# --- widths per feature ------------------------------------------------------------------------
+
+
+def search_features(
+    formulation: Formulation,
+    one_width: HyperparameterSearch,
+    space: Space,
+    score_of: Callable[[Formulation], Score],
+    learned: tuple[Metric, Sequence[Fold]],
+) -> HyperparameterSearch:
+    """Return the search over one width and over widths per feature, from that over one width.
+
+    Leave-one-out weighs the candidates of either. It must not weigh the one against the other: the relative
+    widths have seen its rows. That is left to each fold's rows under widths learned without the fold.
+
+    Parameters
+    ----------
+    formulation : Formulation
+        By which candidates are scored.
+    one_width : HyperparameterSearch
+    space : Space
+        Of one width.
+    score_of : callable
+        ``formulation -> score``.
+    learned : (Metric, sequence of (ndarray, ndarray))
+        Relative widths, and the folds that they were learned without.
+    """
+    metric, folds = learned
+
+    def scaled(relative: Array) -> tuple[Space, Score]:
+        of_features = formulation.scaled(relative)
+        width = median_distance(of_features.data.X)
+        return replace(space, middle={**space.middle, "width": width}), score_of(of_features)
+
+    found = grow(*scaled(metric.relative), near=one_width.best)
+    best, data = found.best, formulation.data
+    widths = np.empty(len(data.X))
+    for (_, test), relative in zip(folds, metric.by_fold, strict=True):
+        of_fold, score = scaled(relative)
+        left_out = score(of_fold.candidate(best.steps), best).scored()
+        widths[test] = left_out.log_density[test]
+    one = one_width.best.scored().log_density
+    share = share_of_widths(one / data.count, widths / data.count, data.weight)
+    if share < KEPT_WEIGHT:
+        return one_width
+
+    def of_features(points: Sequence[Candidate], relative: Array, by: bool) -> list[Candidate]:
+        at = ({**each.at, "width": each.width * relative} for each in points)
+        return [replace(p, at=q, by_feature=by) for p, q in zip(points, at, strict=True)]
+
+    every = of_features(one_width.points, np.ones(len(metric.relative)), by=False)
+    every += of_features(found.points, metric.relative, by=True)
+    return HyperparameterSearch.of(every, feature_share=share)
+
+
+# --- refits on folds ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Refits:
+    """Races of widths by refits on folds.
+
+    Attributes
+    ----------
+    estimation : Estimation
+        Of the refits, looser than that of the fit that is kept.
+    data : TrainingData
+    folds : list of (ndarray, ndarray)
+    most_bases : int or None
+        Of a refit: more are replaced by a choice of so many.
+    follow : callable
+        Called after each refit.
+    """
+
+    estimation: Estimation
+    data: TrainingData
+    folds: list[Fold]
+    most_bases: int | None
+    follow: Callable[[], object]
+
+    def race(self, n_candidates: int, width: Callable[[int, int], Any]) -> Raced:
+        """Return the race of the widths ``(candidate, fold) -> width``."""
+        data = self.data
+
+        def log_density(i: int, k: int) -> Array:
+            train, test = self.folds[k]
+            basis = basis_for(self.estimation.model._resolved_basis(len(train)), data.X, train)
+            if self.most_bases is not None and len(train) > self.most_bases:
+                basis = self.most_bases
+            PROGRESS.info("candidate %d for the width, fold %d", i + 1, k + 1)
+            predictor = self.estimation.fitted(data.some(train), width(i, k), basis)
+            self.follow()
+            return np.asarray(predictor.log_density(data.X[test], data.label[test]))
+
+        return race(n_candidates, log_density, [data.count[test] for _, test in self.folds])
+
+    def features(self, width: float, metric: Metric) -> tuple[Any, Metric]:
+        """Return widths per feature where held-out rows favour them, else the best one `width`.
+
+        In each fold the relative widths are those of its training rows. Their common factor is raced, then
+        the best against one width.
+        """
+        X = self.data.X
+        # a width far from the median distance is often a makeshift against features without effect
+        factors = np.sqrt(width / median_distance(X)) * np.array(_FACTORS)
+
+        def at(factor: float, k: int) -> Array:
+            relative = metric.by_fold[k]
+            return factor * median_distance(X[self.folds[k][0]] / relative) * relative
+
+        raced = self.race(len(factors), lambda i, k: at(factors[i], k))
+        best = factors[raced.tried[raced.scores.argmax()]]
+        both = self.race(2, lambda i, k: at(best, k) if i else width)
+        n = min(map(len, both.log_density))  # rows of the folds that both ran on
+        one, widths = (np.maximum(each[:n], _IMPOSSIBLE) for each in both.log_density)
+        count = np.concatenate([self.data.count[test] for _, test in self.folds])
+        if share_of_widths(one, widths, count[:n]) <= 0.5:
+            return width, metric
+        widths = best * median_distance(X / metric.relative) * metric.relative
+        return widths, replace(metric, share=1.0)
+
+
+#: widths, most basis functions of a fit, and what is called after each fit
+type _Line = tuple[Array, int | None, Callable[[], object]]
+
+# --- the choice --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Chosen hyperparameters.
+
+    Attributes
+    ----------
+    search : HyperparameterSearch
+        The candidates, with their weights; one where leave-one-out chose nothing.
+    grown : bool
+        Whether leave-one-out chose.
+    data : TrainingData, optional
+        The rows that it left out.
+    class_by_class : bool
+        Whether it fitted class by class.
+    metric : Metric, optional
+        Relative widths of the features where they were learned.
+    selection : WidthSelection, optional
+        Of widths that were chosen otherwise.
+    """
+
+    search: HyperparameterSearch
+    grown: bool = False
+    data: TrainingData | None = None
+    class_by_class: bool = False
+    metric: Metric | None = None
+    selection: WidthSelection | None = None
+
+    @property
+    def best(self) -> Candidate:
+        """The best candidate."""
+        return self.search.best
+
+    def by_width(self) -> tuple[list[Any], list[float]]:
+        """Return the widths that count, and their weights."""
+        return self.search.by_width() if self.grown else ([self.best.width], [1.0])
+
+    def publish(self, model: Any) -> None:
+        """Set what a user reads of the choice."""
+        if self.grown:
+            model.selection_ = self.search
+        if self.selection is not None:
+            model.width_selection_ = self.selection
+            if np.isfinite(self.selection.scores).all():
+                model.widths_ = self.selection.widths
+                model.width_scores_ = self.selection.scores
+
+
+def choose(
+    estimation: Estimation,
+    data: TrainingData,
+    rng: np.random.Generator,
+    *,
+    most: int | None = None,
+    widths: Array | None = None,
+    follow: Callable[[], object] = lambda: None,
+) -> Choice:
+    """Choose the hyperparameters that an estimator's arguments leave open.
+
+    Parameters
+    ----------
+    estimation : Estimation
+        By which candidates are fitted.
+    data : TrainingData
+    rng : numpy.random.Generator
+        For folds, and for the rows by which candidates are scored.
+    most : int, optional
+        Basis functions of a candidate's fit; more are replaced by a choice of so many.
+    widths : ndarray, optional
+        Candidates on a line. Default: nine around the median distance.
+    follow : callable, optional
+        Called after each refit or score on the line.
+    """
+    chosen, middle = estimation.chosen, {"scale": estimation.middle}
+    width, metric, selection = median_distance(data.X), None, None
+    if "width" not in chosen:
+        line = width_grid(data.X) if widths is None else widths
+        width, metric, selection = _on_a_line(estimation, data, rng, (line, most, follow))
+    space = Space({"width": width, **middle}, chosen)
+    if not chosen:
+        alone = HyperparameterSearch((space.candidate(),), np.ones(1))
+        return Choice(alone, metric=metric, selection=selection)
+    return replace(_grown(estimation, space, data, rng, most), selection=selection)
+
+
+def _grown(
+    estimation: Estimation, space: Space, data: TrainingData, rng: Any, most: int | None
+) -> Choice:
+    """Return the choice by leave-one-out, on some of the rows where they are many."""
+    model = estimation.model
+    several, n_classes = model._takes_several, len(model.classes_)
+    most_rows = max(CLASS_ROWS, 5 * n_classes) if several else SEARCH_ROWS
+    few, grouped = data, data.groups is not None
+    if most is None and len(data.X) > (1.5 if several else 2.0) * most_rows:
+        few = data.some(choose_share(data.label, most_rows, rng))
+    ranked = estimation.formulation(few, model._basis_of(few), most or len(few.X))
+    if "width" in space.chosen:
+        ranked = ranked.for_many_widths()
+    folds: list[Fold] = []
+    if is_named(model.width, "auto") or grouped:
+        folds = inner_folds(few.label, FOLDS, rng, groups=few.groups)
+
+    class_by_class = several and not grouped and len(ranked.centres) * n_classes > JOINT_WEIGHTS
+    score_of: Any = partial(score_of_rows, folds=folds if grouped else [])
+    score_of = score_class_by_class if class_by_class else score_of
+    least = 2.0 * GROWN_WEIGHT if class_by_class else GROWN_WEIGHT
+    found, metric = grow(space, score_of(ranked), least=least), None
+    if model._learns_widths(few, len(folds) == FOLDS):
+        metric = Metric.learned(few, folds)
+        found = search_features(ranked, found, space, score_of, (metric, folds))
+        metric = replace(metric, share=found.feature_share)
+    return Choice(found, True, few, class_by_class, metric)
+
+
+def _on_a_line(
+    estimation: Estimation, data: TrainingData, rng: Any, line: _Line
+) -> tuple[Any, Metric | None, WidthSelection | None]:
+    """Return the width that is given, or chosen by folds or a criterion; NaN for a kernel without.
+
+    With ``width="auto"`` of the RBF it is a width for each feature, where held-out rows favour that.
+    """
+    model = estimation.model
+    if not model._has_width:
+        return np.nan, None, None
+    if is_named(model.width, "em", "median"):  # where EM starts to move it
+        return median_distance(data.X), None, None
+    if not isinstance(model.width, str):
+        return as_width(model.width), None, None
+    widths, most, follow = line
+    rough, most = estimation.rough(data, most)
+    criterion, metric = model.width, None
+    if criterion in (*CHOSEN, "cv"):
+        n_folds, of_labels = vars(model).get("cv", FOLDS), is_classifier(model)
+        X = None if of_labels else data.X
+        folds = inner_folds(data.label, n_folds, rng, X=X, groups=data.groups)
+        if folds and len(widths) > 1:
+            refits = Refits(rough, data, folds, most, follow)
+            raced = refits.race(len(widths), lambda i, _: float(widths[i]))
+            found = WidthSelection.best_of(widths[raced.tried], "cv", raced.scores, raced.by_fold)
+            width: Any = found.width
+            if model._learns_widths(data, len(folds) == n_folds):
+                metric = Metric.learned(data, folds, of_labels=of_labels)
+                width, metric = refits.features(width, metric)
+            return width, metric, found
+        if not model._scores_all_rows:  # nothing can be held out
+            found = WidthSelection.unscored(float(np.median(widths)), widths, "cv")
+            return found.width, metric, found
+        criterion = "evidence"
+    scores = np.empty(len(widths))
+    for i, width in enumerate(widths.tolist()):
+        scores[i] = estimation.score(data, criterion, width, most)
+        follow()
+    found = WidthSelection.best_of(widths, criterion, scores)
+    return found.width, metric, found

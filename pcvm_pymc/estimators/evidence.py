@@ -1,0 +1,447 @@
+"""Relevance vector machines: the evidence as an estimation, predictions, scores of widths."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, override
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+from sklearn.base import clone, is_classifier
+
+from pcvm_pymc.core.design import row_blocks
+from pcvm_pymc.core.em import EMOptions, fit_em
+from pcvm_pymc.core.evidence import (
+    ComputedBases,
+    EvidenceOptions,
+    EvidenceProblem,
+    EvidenceResult,
+    augmentation,
+    check_method,
+    fit_rvm,
+    predictive_moments,
+    rotated_problem,
+    star_moments,
+)
+from pcvm_pymc.core.family import FAMILY
+from pcvm_pymc.core.pieces.centres import as_centres, choose_share
+from pcvm_pymc.core.pieces.kernels import KernelPiece
+from pcvm_pymc.core.pieces.likelihood import Weighted
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import PROGRESS, check_room, chunk_rows
+from pcvm_pymc.core.pieces.validation import as_seed
+from pcvm_pymc.core.problem import Status
+from pcvm_pymc.core.process import MOST_ROWS, Process
+from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
+from pcvm_pymc.estimators.base import (
+    MANY_BYTES,
+    Estimation,
+    nested,
+)
+from pcvm_pymc.estimators.chooser import choose
+from pcvm_pymc.estimators.formulation import ROUGH, Formulation, against_rest
+from pcvm_pymc.estimators.predictors import Moments, Predictor
+from pcvm_pymc.estimators.training import TrainingData
+
+ALL_ROWS = (
+    "it needs the basis functions of all rows; with a memory_limit needed method='sequential'"
+)
+
+# for each pair of a process's rows: the kernel, its eigenvectors and what finds them
+_PROCESS_BYTES = 48
+
+# --- scores of widths --------------------------------------------------------------------------
+
+
+def score_width(formulation: Formulation, criterion: str, at: Mapping[str, Any]) -> float:
+    """Return the score of a width by ``"evidence"`` or ``"validity"``, of several classes against the rest.
+
+    The log evidence is that of the relevance vector machine on the same bases; the validity that of the
+    PCVM's mode, or without a sign rule that of the relevance vector machine.
+    """
+    X, points = formulation.data.X, formulation.centres.points
+    likelihood, options = formulation.likelihood, formulation.options
+    each = [formulation.at(at)]
+    if likelihood.n_scores > 1:
+        classes, options = range(likelihood.n_scores), EMOptions()
+        each = [replace(against_rest(each[0], c), bias="prior", shared=False) for c in classes]
+    if criterion == "validity" and formulation.centres.sign is not None:
+        modes = [fit_em(one, None, options) for one in each]
+        found = [pcvm_validity(X, *both, centres=points) for both in zip(each, modes, strict=True)]
+        return sum(one.log_validity for one in found)
+    known = FAMILY["rvm_classification"].likelihoods
+    if likelihood.n_scores == 1 and likelihood.name not in known:
+        raise ValueError(
+            f"there is no relevance vector machine with likelihood={likelihood.name!r} to score a width by; "
+            "choose it by cross-validation or 'validity'"
+        )
+    rough = EvidenceOptions(tol=ROUGH["evidence"])
+    machines = [EvidenceProblem(one.Phi, one.label, one.likelihood) for one in each]
+    where = X, points, formulation.kernel_at(at)
+    return sum(_scored(one, criterion, *where, options=rough) for one in machines)
+
+
+def _scored(
+    problem: EvidenceProblem, criterion: str, X: Array, points: Array, kernel: Any, **how: Any
+) -> float:
+    """Return the log evidence of a relevance vector machine, or its log kernel validity."""
+    result = fit_rvm(problem, **how)
+    if criterion == "evidence":
+        return result.log_evidence
+    return rvm_validity(X, problem, result, kernel=kernel, centres=points).log_validity
+
+
+# --- what is fitted ----------------------------------------------------------------------------
+
+
+class Machine(NamedTuple):
+    """A fitted relevance vector machine, with the weights of its rows."""
+
+    kernel: KernelPiece
+    vectors: Array
+    result: EvidenceResult
+    row_weight: Array | None
+
+    def moments(self, X: Array) -> tuple[Array, Array]:
+        """Return mean and variance of the latent function at new rows, shape (n_new,) each."""
+        return predictive_moments(self.kernel(X, self.vectors), self.result)
+
+
+@dataclass(frozen=True)
+class RelevanceVectors(Predictor):
+    """Latent functions of relevance vector machines, with their posterior.
+
+    Attributes
+    ----------
+    likelihood : Likelihood
+    machines : tuple of Machine
+        One; or one for each class against the rest.
+    """
+
+    likelihood: Likelihood
+    machines: tuple[Machine, ...]
+
+    def moments(self, X: Array) -> tuple[Array, Array]:
+        """Return mean and variance, shape (n_new,) or (n_new, n_classes) each."""
+        each = [machine.moments(X) for machine in self.machines]
+        mean, variance = (np.column_stack(some) for some in zip(*each, strict=True))
+        return (mean, variance) if len(each) > 1 else (mean[:, 0], variance[:, 0])
+
+    def latent(self, X: Array, n_jobs: int = 1) -> Array:
+        """Return the posterior mean, moved towards zero such that it gives the mean probability.
+
+        Exact for the probit, by MacKay's approximation for the logit.
+        """
+        return self.likelihood.moderated(*self.moments(X))
+
+    @override
+    def log_density(self, X: Array, label: NDArray[Any]) -> Array:
+        """Return the log probability of each row's label, or the log density of its target."""
+        if self.likelihood.targets != "numbers":
+            return super().log_density(X, label)
+        likelihood = self.likelihood.with_noise(self.machines[0].result.noise)
+        moments = self.moments(X)
+        if likelihood.is_quadratic:
+            mean, variance = likelihood.target_moments(*moments)
+            return np.asarray(norm.logpdf(label, mean, np.sqrt(variance)))
+        return likelihood.log_density(moments[0], label)
+
+    @override
+    def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
+        """Return the normal posterior of the independent latent functions."""
+
+        def moments(X: Array) -> tuple[Array, Array]:
+            mean, variance = (each.reshape(len(X), -1) for each in self.moments(X))
+            return mean, variance[:, :, None] * np.eye(mean.shape[1])
+
+        return [(1.0, moments)]
+
+
+@dataclass(frozen=True)
+class AugmentedVectors(RelevanceVectors):
+    """The relevance vector machine of RVM*: one more basis function on each new row.
+
+    Attributes
+    ----------
+    rows : ndarray, shape (n_obs, n_features)
+        All training rows.
+    more : Augmentation
+    """
+
+    rows: Array
+    more: Any
+
+    @override
+    def moments(self, X: Array) -> tuple[Array, Array]:
+        """Return mean and variance, shape (n_new,) each."""
+        (machine,) = self.machines
+        return star_moments(
+            machine.kernel(X, machine.vectors),
+            machine.kernel(self.rows, X),
+            np.diag(machine.kernel(X, X)),
+            machine.result,
+            self.more,
+        )
+
+
+# --- the fit -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence(Estimation):
+    """The precisions of the highest evidence, one basis at a time or all downwards."""
+
+    method: str = "sequential"
+    tol: float = 1e-4
+    max_iter: int = 100_000
+
+    @override
+    def fit(self, data: TrainingData) -> None:
+        """Choose the width, maximise the evidence at it, and set the fitted attributes.
+
+        Vectors are all active bases, also those whose mean is zero.
+        """
+        model = self.model
+        if len(self.machines(data)) > 1:
+            self.fit_against_rest(data)
+            return
+
+        # what is fitted
+        chunk, limit = self.factor_rows(data.X), self.limit(data.X)
+        model._check_rows(data)
+        centres = as_centres(model._basis_of(data), data.X, None)
+        rng = np.random.default_rng(as_seed(model.random_state))
+        if limit is None:
+            check_room(len(data.X), len(centres))
+        elif not chunk:  # is there room?
+            self.problem(data, centres.points, model._kernel_at(1.0), limit)
+
+        # at which width
+        few, most = data, None
+        if isinstance(model.width, str):
+            few, most = model._search_rows(data, rng, in_chunks=limit is not None)
+        choice = choose(self, few, rng, most=most)
+        choice.publish(model)
+        where = data, centres.points, model._kernel_at(choice.best.width)
+        problem = self.factored(*where, chunk) if chunk else self.problem(*where, limit)
+        PROGRESS.info("fit to all rows")
+        result = self.solved(problem)
+
+        # what a user reads
+        vectors = centres.points[result.active]
+        model.support_, model.relevance_vectors_ = (
+            data.numbers(centres.rows[result.active]),
+            vectors,
+        )
+        model.weight_, model.bias_ = result.weight[result.active], result.bias
+        model.width_, model._kernel_ = choice.best.width, where[2]
+        model.covariance_, model.log_evidence_ = result.covariance, result.log_evidence
+        model._likelihood_ = model._likelihood()
+        machine = Machine(where[2], vectors, result, data.weight)
+        model._predictor_ = self.predictor(problem, (machine,), data)
+        model._set_widths(model.width_, choice.metric)
+        self.publish(data, result)
+        model.n_iter_, model.status_ = result.n_iter, result.status
+        if result.status is Status.ITERATION_LIMIT:
+            model._warn("evidence", result.status)
+
+    def fit_against_rest(self, data: TrainingData) -> None:
+        """Fit a machine for each class against the rest, each of a width of its own."""
+        model = self.model
+        one = clone(model).set_params(class_weight=None)  # in the weights of the rows
+        model._check_rows(data, n_modes=len(model.classes_))
+        with nested():  # each would say the same
+            parts = self.machines(data)
+            each = [clone(one).fit(p.X, p.label, p.weight, p.groups) for p in parts]
+        machines = tuple(one._predictor_.machines[0] for one in each)
+        centres = as_centres(model._basis_of(data), data.X, None)
+        kept = np.unique(np.concatenate([one.result.active for one in machines]))
+        model.support_ = data.numbers(centres.rows[kept])
+        model.relevance_vectors_ = centres.points[kept]
+        model.weight_ = np.stack([one.result.weight for one in machines])[:, kept]
+        model.bias_ = np.array([one.bias_ for one in each])
+        widths = [one.width_ for one in each]
+        if model._is_rbf:
+            model.feature_widths_ = np.array([one.feature_widths_ for one in each])
+            model.feature_relevance_ = np.mean([one.feature_relevance_ for one in each], axis=0)
+            folds = [one.feature_relevance_folds_ for one in each]
+            model.feature_relevance_folds_ = np.concatenate(folds)
+        by_feature = any(map(np.ndim, widths))
+        model.width_ = model.feature_widths_ if by_feature else np.array(widths)
+        model.log_evidence_ = sum(one.log_evidence_ for one in each)
+        model.n_iter_ = max(one.n_iter_ for one in each)
+        model.machines_, model.status_ = each, [one.status_ for one in each]
+        model._likelihood_ = model._likelihood()
+        model._predictor_ = RelevanceVectors(model._likelihood_, machines)
+
+    # --- what is fitted ------------------------------------------------------------------------
+
+    @override
+    def check(self, in_chunks: bool) -> None:
+        if in_chunks and self.method != "sequential":
+            self.refuse("method", ALL_ROWS)
+
+    @property
+    def options(self) -> EvidenceOptions:
+        """How the evidence is maximised."""
+        check_method(self.method)
+        return EvidenceOptions(max_iter=self.max_iter, tol=self.tol)
+
+    @property
+    def noises(self) -> dict[str, Any]:
+        """The noise of targets that is given to a problem."""
+        return {}
+
+    def machines(self, data: TrainingData) -> list[TrainingData]:
+        """Return the rows, of several classes once for each class against the rest."""
+        n_classes = len(vars(self.model).get("classes_", ()))
+        numbers = range(n_classes) if n_classes > 2 else ()
+        return [replace(data, label=data.label == c) for c in numbers] or [data]
+
+    def limit(self, X: Array) -> float | None:
+        """Return the memory limit: a given one, or where many rows need one."""
+        model, n_obs = self.model, len(X)
+        limit: float | None = model.memory_limit
+        if limit is None and self.method == "sequential" and model._is_many(n_obs):
+            large = 8.0 * n_obs * model._n_bases(n_obs) > MANY_BYTES
+            return MANY_BYTES if large else None
+        return limit
+
+    def factor_rows(self, X: Array) -> int:
+        """Return how many rows at a time add to a triangular factor; 0 where there is none."""
+        limit, n_basis = self.limit(X), self.model._n_bases(len(X))
+        if limit is None:
+            return 0
+        one_by_one = self.method == "sequential"
+        if self.model._likelihood().is_quadratic and not (one_by_one and 4 * n_basis > len(X)):
+            try:  # the factor, a chunk below it, and what LAPACK makes of both
+                return chunk_rows(limit, int(n_basis) + 2, X.shape[1], copies=3)
+            except ValueError:
+                if not one_by_one or limit < ComputedBases.least_bytes(len(X)):
+                    raise
+        if not one_by_one:
+            raise ValueError(f"method={self.method!r}: {ALL_ROWS}")
+        return 0
+
+    def factored(
+        self, data: TrainingData, points: Array, kernel: KernelPiece, chunk: int
+    ) -> EvidenceProblem:
+        """Return the problem of the triangular factor of all rows, made chunk by chunk."""
+        parts = row_blocks(len(data.X), chunk)
+        blocks = ((kernel(data.X[i], points), data.label[i]) for i in parts)
+        return rotated_problem(blocks, **self.noises)
+
+    def problem(
+        self, data: TrainingData, points: Array, kernel: KernelPiece, limit: float | None = None
+    ) -> EvidenceProblem:
+        """Return the problem of some rows, basis functions in memory or computed within a memory limit."""
+        Phi: Any = ComputedBases(data.X, points, kernel, limit) if limit else kernel(data.X, points)
+        likelihood = self.model._likelihood()
+        likelihood = likelihood if data.weight is None else Weighted(likelihood)
+        if is_classifier(self.model):
+            data = replace(data, label=2.0 * data.label - 1.0)
+        return EvidenceProblem(Phi, data.target, likelihood, **self.noises)
+
+    def solved(self, problem: EvidenceProblem) -> EvidenceResult:
+        """Return the machine of the highest evidence."""
+        solve = self.model._solved or partial(fit_rvm, method=self.method, options=self.options)
+        found: EvidenceResult = solve(problem)
+        return found
+
+    def predictor(
+        self, problem: EvidenceProblem, machines: tuple[Machine, ...], data: TrainingData
+    ) -> RelevanceVectors:
+        """Return what predicts."""
+        return RelevanceVectors(self.model._likelihood(), machines)
+
+    def publish(self, data: TrainingData, result: EvidenceResult) -> None:
+        """Set what a user reads besides."""
+        self.model.machines_ = [self.model]
+
+    # --- candidates for the width --------------------------------------------------------------
+
+    @override
+    def fitted(self, data: TrainingData, width: Any, basis: Any) -> RelevanceVectors:
+        points, kernel = as_centres(basis, data.X, None).points, self.model._kernel_at(width)
+        found = []
+        for one in self.machines(data):
+            problem = self.problem(one, points, kernel)
+            result = self.solved(problem)
+            found.append(Machine(kernel, points[result.active], result, data.weight))
+        return self.predictor(problem, tuple(found), data)
+
+    @override
+    def rough(self, data: TrainingData, most: int | None) -> tuple["Evidence", int | None]:
+        return replace(self, tol=max(self.tol, ROUGH["evidence"])), most
+
+    @override
+    def score(self, data: TrainingData, criterion: str, width: float, most: int | None) -> float:
+        basis = min(most, len(data.X)) if most else self.model._basis_of(data)
+        at = as_centres(basis, data.X, None).points, self.model._kernel_at(width)
+        rough = replace(self.options, tol=max(self.tol, ROUGH["evidence"]))
+        how: dict[str, Any] = {"method": self.method, "options": rough}
+        each = [self.problem(one, *at) for one in self.machines(data)]
+        return sum(_scored(one, criterion, data.X, *at, **how) for one in each)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionEvidence(Evidence):
+    """The evidence of a regression, whose noise it estimates where none is given."""
+
+    likelihood: Any
+    noise: float | None
+    noise_starts: tuple[float, ...]
+    star: bool
+    std: str
+
+    @property
+    def known_noise(self) -> float | None:
+        """The noise where it is given, by its argument or with the likelihood."""
+        noise: Any = self.noise or getattr(self.likelihood, "noise", np.nan)
+        return None if np.isnan(noise) else float(noise)
+
+    @override
+    def arguments(self) -> set[str]:
+        return super().arguments() - (set() if self.known_noise is None else {"noise_starts"})
+
+    @override
+    def check(self, in_chunks: bool) -> None:
+        pass  # all downwards, from a triangular factor of the rows
+
+    @property
+    @override
+    def options(self) -> EvidenceOptions:
+        return replace(super().options, noise_starts=tuple(self.noise_starts))
+
+    @property
+    @override
+    def noises(self) -> dict[str, Any]:
+        return {"noise": self.known_noise}
+
+    @override
+    def limit(self, X: Array) -> float | None:
+        return None if self.star else super().limit(X)
+
+    @override
+    def predictor(
+        self, problem: EvidenceProblem, machines: tuple[Machine, ...], data: TrainingData
+    ) -> RelevanceVectors:
+        found = super().predictor(problem, machines, data)
+        if not self.star:
+            return found
+        more = augmentation(problem, machines[0].result)
+        return AugmentedVectors(found.likelihood, machines, data.X, more)
+
+    @override
+    def publish(self, data: TrainingData, result: EvidenceResult) -> None:
+        model = self.model
+        model.noise_ = result.noise
+        if self.std != "weights" and model._has_process:
+            rng = np.random.default_rng(as_seed(model.random_state))
+            room = np.inf if model.memory_limit is None else model.memory_limit
+            most = int(min(MOST_ROWS, np.sqrt(room / _PROCESS_BYTES)))
+            some = choose_share(np.zeros(len(data.X)), most, rng)
+            known = None if self.known_noise is None else result.noise**2
+            model._process_ = Process.fit(model._kernel_, data.X[some], data.label[some], known)

@@ -1,0 +1,231 @@
+"""What a fit maximises, as a function of the hyperparameters; rows in memory, in chunks or on Dask."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pcvm_pymc.core.design import ArrayRows, Rows, StreamedDesign
+from pcvm_pymc.core.em import EMOptions, ScalarRBFMoves, fit_em
+from pcvm_pymc.core.pieces.centres import Centres
+from pcvm_pymc.core.pieces.kernels import (
+    Kernel,
+    KernelPiece,
+    as_kernel,
+    rbf,
+    squared_distances,
+    width_bounds,
+)
+from pcvm_pymc.core.pieces.likelihood import Weighted, majority_label
+from pcvm_pymc.core.pieces.likelihood import against_rest as labels_against_rest
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit, as_likelihood
+from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import chunk_rows, has_room_for_coupled
+from pcvm_pymc.core.pieces.validation import is_real, is_unknown, shown
+from pcvm_pymc.core.problem import EMResult, Problem, Status
+from pcvm_pymc.estimators.training import TrainingData
+
+#: changes at which a fit stops that only ranks candidates: looser than a fit that is kept, with the same
+#: choice (held-out log losses agree to about 1e-3)
+ROUGH = {
+    "leave-one-out": 1e-2,  # latent value, EM at a candidate
+    "class by class": 0.2,  # the same, one class against the rest: the best candidates are fitted again
+    "folds": 0.05,  # latent value, EM of a fold under a proper prior
+    "folds, improper": 1e-3,  # the same where weights are pruned, late at times
+    "evidence": 1e-3,  # nats of log evidence
+    "bottom-up": 0.1,  # log precision
+}
+
+
+@dataclass(frozen=True)
+class Formulation:
+    """Rows, basis functions, likelihood and prior of a fit, and how it is solved.
+
+    `at` gives the problem at named hyperparameters, `solved` its mode.
+
+    Attributes
+    ----------
+    data : TrainingData
+    centres : Centres
+    kernel : str, callable or KernelPiece
+    likelihood : Likelihood
+    prior : callable
+        ``scale -> prior``.
+    options : EMOptions or BottomUpOptions
+        Whose type is the solver.
+    bias : {"prior", "free", "none"}
+    shared : bool
+        Whether a basis is dropped for all scores or for none.
+    rows : Rows, optional
+        The rows in chunks, where the basis functions are streamed.
+    single, coupled : bool
+        For rows in chunks: single precision; whether Newton steps may be of all scores at once.
+    solver : callable, optional
+        ``(problem) -> result``, in place of EM or the search from the bottom up.
+    squared : ndarray, shape (n_obs, n_basis), optional
+        Squared distances, where many widths of the RBF are tried.
+    """
+
+    data: TrainingData
+    centres: Centres
+    kernel: Kernel
+    likelihood: Likelihood
+    prior: Callable[[float], Any]
+    options: Any
+    bias: Any = "prior"
+    shared: bool = False
+    rows: Rows | None = None
+    single: bool = False
+    coupled: bool = False
+    solver: Any = None
+    squared: Array | None = None
+
+    def in_chunks(self, limit: float | None, n_jobs: int, *, single: bool) -> "Formulation":
+        """Return the same with rows that go through a fit in chunks, within a limit of bytes."""
+        data, n_basis, n_scores = self.data, len(self.centres), self.likelihood.n_scores
+        coupled = n_scores > 1 and has_room_for_coupled(limit, n_basis, n_scores, n_jobs)
+        rows = data.stream
+        if rows is None:
+            size = (n_basis, data.X.shape[1], n_jobs, n_scores)
+            chunk = chunk_rows(np.inf if limit is None else limit, *size, coupled=coupled)
+            rows = ArrayRows(data.X, data.target, chunk, n_jobs)
+        return replace(self, rows=rows, single=single, coupled=coupled)
+
+    def for_many_widths(self) -> "Formulation":
+        """Return the same with the squared distances of the RBF computed once."""
+        if as_kernel(self.kernel).name != "rbf":
+            return self
+        return replace(self, squared=squared_distances(self.data.X, self.centres.points))
+
+    def scaled(self, widths: Array) -> "Formulation":
+        """Return the same with each feature divided by a width of its own."""
+        data = replace(self.data, X=self.data.X / widths)
+        centres = replace(self.centres, points=self.centres.points / widths)
+        return replace(self, data=data, centres=centres).for_many_widths()
+
+    def kernel_at(self, at: Mapping[str, Any]) -> KernelPiece:
+        """Return the kernel at named hyperparameters: all but the scale are its own."""
+        kernel: Any = as_kernel(self.kernel, at["width"])
+        others = {name: value for name, value in at.items() if name not in ("width", "scale")}
+        found: KernelPiece = replace(kernel, **others) if others else kernel
+        return found
+
+    def at(self, at: Mapping[str, Any], *, moves: bool = False) -> Problem:
+        """Return the problem at named hyperparameters; `moves` lets EM move the width of the RBF."""
+        centres, kernel, width = self.centres, self.kernel_at(at), at["width"]
+        label: Any = self.data.label
+        mover = None
+        if self.rows is not None:
+            majority = majority_label(label, self.data.weight)
+            Phi: Any = StreamedDesign(
+                self.rows, centres.points, kernel, self.single, majority, self.coupled
+            )
+            label = None
+        elif moves:
+            squared = squared_distances(self.data.X, centres.points)
+            mover = ScalarRBFMoves(squared, width_bounds(self.data.X))
+            Phi = mover.basis(width)
+        elif self.squared is not None and np.ndim(width) == 0:
+            Phi = rbf(self.squared, width)
+        else:
+            Phi = np.ascontiguousarray(kernel(self.data.X, centres.points))
+        return Problem(
+            Phi,
+            label,
+            centres.sign,
+            self.prior(at["scale"]),
+            self.likelihood,
+            bias=self.bias,
+            shared=self.shared,
+            width=width,
+            moves=mover,
+        ).weighted(self.data.weight)
+
+    def solved(self, problem: Problem) -> EMResult:
+        """Return the posterior mode, or where the search from the bottom up ends."""
+        if self.solver is not None:
+            found: EMResult = self.solver(problem)
+            return found
+        if isinstance(self.options, EMOptions):
+            return fit_em(problem, None, self.options)
+        from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up  # slow: compiled
+
+        result = fit_bottom_up(problem, self.options)
+        if result.status is not Status.EMPTY_MODEL or self.options.most == 1:
+            return result
+        plain = BottomUpOptions(max_iter=self.options.max_iter, tol=self.options.tol)
+        return fit_bottom_up(problem, plain)
+
+
+def against_rest(problem: Problem, number: int) -> Problem:
+    """Return the problem of one class against the rest under the probit, rows in memory or in chunks."""
+    Phi, label, weighted = problem.Phi, problem.label, isinstance(problem.likelihood, Weighted)
+    if label is None:
+        Phi = replace(Phi, rows=Phi.rows.against_rest(number))
+    else:
+        label = labels_against_rest(label, number)
+    sign = None if problem.sign is None else problem.sign[:, number]
+    likelihood = Weighted(Probit()) if weighted else Probit()
+    return replace(problem, Phi=Phi, label=label, sign=sign, likelihood=likelihood)
+
+
+# --- pieces by their names ---------------------------------------------------------------------
+
+#: what a name means as a hyperprior, in every estimator
+HYPERPRIORS: dict[str, Callable[[], Hyperprior]] = {
+    "default": Hyperprior.plug_in,
+    "plug_in": Hyperprior.plug_in,
+    "jeffreys": Hyperprior.jeffreys,
+    "chen2009": Hyperprior.chen2009,
+}
+
+
+def named_hyperprior(hyperprior: Any, allowed: tuple[str, ...] = ("gamma",)) -> Any:
+    """Return a hyperprior by its name, or as it was given.
+
+    Parameters
+    ----------
+    hyperprior : {"default", "plug_in", "jeffreys", "chen2009"} or a prior
+    allowed : tuple of str
+        Priors that the row of the family table takes.
+
+    Raises
+    ------
+    ValueError
+        For another one, or one without a mode.
+    """
+    if isinstance(hyperprior, str) and hyperprior in HYPERPRIORS:
+        return HYPERPRIORS[hyperprior]()
+    if getattr(hyperprior, "name", None) in allowed:
+        if hyperprior.has_mode:
+            return hyperprior
+        raise ValueError(
+            f"hyperprior={hyperprior!r} has no mode that EM could find; needed one of fixed scale "
+            "(rate_shape=None), or sample the model"
+        )
+    raise ValueError(
+        f"hyperprior={shown(hyperprior)} is unknown; use one of {sorted(HYPERPRIORS)} or a "
+        "Hyperprior(c, d, e, f)"
+    )
+
+
+def named_likelihood(
+    likelihood: str | Likelihood, allowed: tuple[str, ...], argument: str = "likelihood"
+) -> Likelihood:
+    """Return a likelihood by its name, or as it was given; `argument` is its name in the estimator."""
+    try:
+        found = as_likelihood(likelihood, allowed)
+    except ValueError:
+        raise ValueError(
+            f"{argument}={shown(likelihood)} is unknown; use one of {allowed}, or a Likelihood object"
+        ) from None
+    for name, value in vars(found).items():
+        # an unknown noise, NaN, is estimated with the evidence
+        if is_unknown(value) and (name == "flip" or not is_real(value)):
+            raise ValueError(
+                f"{argument} has the unknown {name}={shown(value)}; needed a number here, or a model and "
+                "`sample`"
+            )
+    return found

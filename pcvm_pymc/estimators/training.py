@@ -1,0 +1,156 @@
+"""Training rows as an estimator fits them, and the folds that hold some of them out."""
+
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
+
+from pcvm_pymc.core.design import Rows
+from pcvm_pymc.core.pieces.centres import Centres, Index, copied_rows, unique_rows
+from pcvm_pymc.core.pieces.likelihood import weighted_target
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_features, check_shape
+
+type Fold = tuple[Index, Index]
+
+WIDTH_ROWS = 5000  # by which a width is chosen where the rows are streamed
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Training rows, checked.
+
+    Attributes
+    ----------
+    X : ndarray, shape (n_obs, n_features)
+        All rows that count, or some of those on Dask.
+    label : ndarray, shape (n_obs,)
+        -1. and +1., or numbers of the classes; targets of a regression.
+    weight : ndarray, shape (n_obs,), optional
+        How often each row counts; None for once.
+    given : ndarray of int, shape (n_obs,), optional
+        Numbers of the rows among those that were given, where rows of weight zero are left out.
+    stream : Rows, optional
+        All rows, where they are on Dask.
+    copies : ndarray of int, shape (n_counting,), optional
+        Which of the rows each row that was given and counts equals, where some are equal.
+    groups : ndarray, shape (n_obs,), optional
+        Rows of one group are held out together.
+    """
+
+    X: Array
+    label: NDArray[Any]
+    weight: Array | None = None
+    given: Index | None = None
+    stream: Rows | None = None
+    copies: Index | None = None
+    groups: NDArray[Any] | None = None
+
+    def merged(self) -> "TrainingData":
+        """Return copies of a row (see `copied_rows`) once, with the sum of their weights.
+
+        A row left out would otherwise still be there, in its copy.
+        """
+        first, copies = copied_rows(self.X, self.label)
+        if len(first) == len(self.X):
+            return self
+        given = first if self.given is None else self.given[first]
+        weight = np.bincount(copies, self.weight).astype(float)
+        groups = None if self.groups is None else self.groups[first]
+        return TrainingData(
+            self.X[first], self.label[first], weight, given, copies=copies, groups=groups
+        )
+
+    def of_all(self, values: Array) -> Array:
+        """Return values of the rows for all that were given and count, one of each copy."""
+        return values if self.copies is None else values[self.copies]
+
+    @property
+    def target(self) -> NDArray[Any]:
+        """Labels; for weighted rows shape (n_obs, 2), labels and weights."""
+        return self.label if self.weight is None else weighted_target(self.label, self.weight)
+
+    @property
+    def count(self) -> Array:
+        """How often each row counts, shape (n_obs,)."""
+        return np.ones(len(self.X)) if self.weight is None else self.weight
+
+    def numbers(self, rows: Index) -> Index:
+        """Return the numbers of rows among those that were given; -1 stays, and is all there is on Dask."""
+        if self.stream is not None:
+            return np.full(len(rows), -1)
+        return rows if self.given is None else np.where(rows < 0, -1, self.given[rows])
+
+    def some(self, rows: Index | None) -> "TrainingData":
+        """Return some of the rows, in memory; all of them for None."""
+        if rows is None:
+            return self
+        weight, groups = (None if e is None else e[rows] for e in (self.weight, self.groups))
+        return TrainingData(self.X[rows], self.label[rows], weight, groups=groups)
+
+
+def basis_for(basis: Any, X: Array, rows: Index) -> Any:
+    """Return the argument `basis` for a fit to some of the rows.
+
+    A number is at most theirs; centres that are other training rows go, since their signs tell labels.
+    """
+    if isinstance(basis, Integral):
+        return min(basis, len(rows))
+    if not isinstance(basis, tuple):
+        return basis
+    points = as_features(basis[0], "basis", X.shape[1])
+    columns = Centres.among(X, points, None).columns_of(rows)
+    return points[columns], np.asarray(basis[1])[columns]
+
+
+def group_numbers(groups: Any, n_obs: int) -> NDArray[np.intp] | None:
+    """Return the number of each row's group; raise unless there is one for each row."""
+    if groups is None:
+        return None
+    found = np.asarray(groups)
+    check_shape("groups", found.shape, (n_obs,), "group for each row of X")
+    return np.unique(found, return_inverse=True)[1]
+
+
+def inner_folds(
+    label: NDArray[Any],
+    cv: int,
+    rng: Any,
+    *,
+    X: Array | None = None,
+    groups: NDArray[Any] | None = None,
+) -> list[Fold]:
+    """Return folds stratified by class, as many as the rarest class allows; none below two.
+
+    Rows of one of `groups` are held out together. With `X` the folds are those of targets that are numbers,
+    and equal rows are a group.
+
+    Raises
+    ------
+    ValueError
+        If groups are given whose folds would leave a class without rows.
+    """
+    given = groups
+    if X is not None and given is None:
+        first, copies = unique_rows(X)
+        groups = copies if len(first) < len(X) else None
+    kinds = np.unique(label) if X is None else [None]
+    classes = [np.full(len(label), kind is None) | (label == kind) for kind in kinds]
+    unit = np.arange(len(label)) if groups is None else groups
+    n_folds = min(cv, *(len(np.unique(unit[members])) for members in classes))
+    folds: list[Fold] = []
+    if n_folds > 1:
+        seed = int(np.random.default_rng(rng).integers(2**31))
+        splitters = (StratifiedKFold, StratifiedGroupKFold) if X is None else (KFold, GroupKFold)
+        splitter = splitters[groups is not None](n_folds, shuffle=True, random_state=seed)
+        folds = list(splitter.split(label, label, groups))
+    lost = X is None and any(not members[train].any() for train, _ in folds for members in classes)
+    if given is not None and (lost or not folds):
+        raise ValueError(
+            f"groups: {n_folds} of them have rows of the rarest class, and folds of whole groups leave a "
+            "class without rows; needed more groups of each class"
+        )
+    return folds
