@@ -12,10 +12,10 @@ from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.validation import as_classes, as_features, as_labels, check_instance
 from pcvm_pymc.core.projection import SearchOptions
+from pcvm_pymc.core.projection.choice import Reference
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
-from pcvm_pymc.estimators.projection import Projection, project_reference
-from pcvm_pymc.estimators.reference import Reference, reference_of
+from pcvm_pymc.estimators.projection import Projection, project_reference, reference_of
 from pcvm_pymc.estimators.training import TrainingData
 
 

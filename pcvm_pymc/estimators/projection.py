@@ -3,25 +3,28 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
+from functools import partial
 from typing import TYPE_CHECKING, Any, override
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pcvm_pymc.core.em import EMOptions, fit_em
+from pcvm_pymc.core.em import EMOptions, fit_em, log_posterior
+from pcvm_pymc.core.pieces.centres import Centres
+from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import check_instance, check_seed, check_whole, shown
-from pcvm_pymc.core.projection import (
-    ProjectionPath,
-    SearchOptions,
-    Submodel,
-    default_sizes,
-    project_path,
+from pcvm_pymc.core.pieces.validation import check_instance, check_seed, check_whole
+from pcvm_pymc.core.problem import Status
+from pcvm_pymc.core.projection import ProjectionPath, SearchOptions, project_path
+from pcvm_pymc.core.projection.choice import (
+    Reference,
+    cross_validated,
+    grown,
+    sizes_of,
+    smallest_within_one_se,
+    standard_error,
 )
 from pcvm_pymc.estimators.base import STREAMED, Estimation
-from pcvm_pymc.estimators.predictors import class_probability
-from pcvm_pymc.estimators.reference import Reference, classifier_of, reference_of, set_projection
+from pcvm_pymc.estimators.predictors import Mode
 from pcvm_pymc.estimators.training import TrainingData, inner_folds
 from pcvm_pymc.figures import plot_projection_path
 
@@ -30,9 +33,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_VECTORS = 50  # of the sizes tried by default with folds
-# nats per row that a submodel may lose against an average: on 18 draws of ten sets this took 18 vectors
-# on average and cost .006 nats on new rows; to be within one standard error took 9 and cost .023
-_NEAR = 2e-3
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,7 +104,7 @@ class Projection:
     @property
     def elpd_se(self) -> Array:
         """Standard error of `elpd`, shape (n_sizes,)."""
-        return _standard_error(self.log_density)
+        return standard_error(self.log_density)
 
     @property
     def difference_se(self) -> Array:
@@ -115,7 +115,7 @@ class Projection:
         if self.loss_se is not None:
             return self.loss_se
         best = self.log_density[np.argmax(self.elpd)]
-        return _standard_error(self.log_density - best)
+        return standard_error(self.log_density - best)
 
     @property
     def reference_elpd(self) -> float:
@@ -201,12 +201,6 @@ class Projection:
         return tree
 
 
-def _standard_error(log_density: Array) -> Array:
-    """Return standard errors of sums over independent rows, shape (n_sizes,)."""
-    n_sizes, n = log_density.shape
-    return np.sqrt(n) * log_density.std(axis=1, ddof=1) if n > 1 else np.full(n_sizes, np.nan)
-
-
 def project_reference(
     reference: Reference,
     *,
@@ -233,9 +227,10 @@ def project_reference(
                 f"cv={cv!r} has no effect on an average, whose held-out probabilities are known; leave it out"
             )
         if isinstance(size, str) and size == "auto":
-            return _grow(reference, sizes, options)
+            grew = grown(reference, sizes, options)
+            return Projection(*grew[:4], reference, grew.loss_se)
     n_basis = len(reference.centres)
-    wanted = _sizes(size, sizes, n_basis, min(_MOST_VECTORS, n_basis))
+    wanted = sizes_of(size, sizes, n_basis, min(_MOST_VECTORS, n_basis))
     Phi = reference.design()
     path = project_path(reference.target(Phi), wanted, options)
     nothing = Projection(path, wanted[-1], np.empty((len(wanted), 0)), np.empty(0), reference)
@@ -244,7 +239,8 @@ def project_reference(
     folds = inner_folds(reference.label, cv or 5, random_state, groups=reference.groups)
     if not folds:  # a class has a single point, so that nothing can be held out
         return nothing
-    scores = _cross_validate(reference, Phi, wanted, folds, em_options=em_options, options=options)
+    fit = partial(fit_em, start=None, options=em_options)
+    scores = cross_validated(reference, Phi, wanted, folds, fit, options)
     return replace(
         nothing,
         size=smallest_within_one_se(path.sizes, scores[:-1]),
@@ -298,101 +294,83 @@ class FewVectors(Estimation):
         set_projection(self.model, found)
 
 
-def _grow(
-    reference: Reference, sizes: Sequence[int] | None, options: SearchOptions | None
-) -> Projection:
-    """Add vectors until almost nothing is lost against an average.
-
-    The loss of a row is the average's divergence from the submodel: what a comparison on observed labels
-    estimates, without the noise of these. Its error is that of labels drawn from the average.
-    """
-    n_basis, likelihood, Phi = len(reference.centres), reference.labels, reference.design()
-    target = reference.target(Phi)
-
-    def near(model: Submodel) -> bool:
-        return target.divergence(model.latent) <= _NEAR
-
-    path = project_path(target, _sizes("auto", sizes, n_basis, n_basis), options, until=near)
-    enough = np.flatnonzero(path.kl <= _NEAR)
-    each = [class_probability(likelihood, latent) for latent in path.latent(Phi)]
-    expected, held_out = reference.probability, np.asarray(reference.held_out)
-    number = reference.label
-    if likelihood.n_scores == 1:
-        expected, held_out = (np.column_stack([1.0 - p, p]) for p in (expected, held_out))
-        number = (number > 0).astype(int)
-    tiny, n = np.finfo(float).tiny, len(number)
-    weight = np.ones(n) if reference.weight is None else reference.weight
-    ratio = np.log(np.maximum(expected, tiny)) - np.log(np.maximum(each, tiny))
-    loss = np.einsum("ic,sic->si", expected, ratio)
-    square = np.average(np.einsum("ic,sic->si", expected, ratio**2), axis=1, weights=weight)
-    variance = square - np.average(loss, axis=1, weights=weight) ** 2
-    density = weight * np.log(np.maximum(held_out[np.arange(n), number], tiny))
-    return Projection(
-        path,
-        int(path.sizes[enough[0] if len(enough) else -1]),
-        density - weight * loss,
-        density,
-        reference,
-        np.sqrt(weight.sum() * np.maximum(variance, 0.0)),
+def reference_of(
+    model: Any, data: TrainingData, centres: Centres, held_out: Array | None
+) -> Reference:
+    """Return a fitted classifier as a reference; with held-out probabilities it is an average."""
+    probability, one = model._predictor_.probability(data.X), model._likelihood_.n_scores == 1
+    reference = Reference(
+        data.X,
+        data.label,
+        model.classes_,
+        centres,
+        probability[:, 1] if one and held_out is None else probability,
+        kernel=model.kernel,
+        width=model.width_,
+        hyperprior=getattr(model, "hyperprior_", Hyperprior.plug_in()),
+        likelihood=model._likelihood_,
+        kind=type(model),
+        weight=data.weight,
+        given=data.given,
+        groups=data.groups,
     )
+    return reference if held_out is None else reference.averaged(held_out)
 
 
-def smallest_within_one_se(sizes: NDArray[np.int64], log_density: Array) -> int:
-    """Return the smallest size whose elpd is within one standard error of the best.
+def set_projection(model: Any, projection: Any) -> None:
+    """Set weights and bias of a projection's chosen submodel, and their log posterior."""
+    reference, i = projection.reference, projection.index
+    centres, width, bias = reference.centres, reference.width, projection.path.bias[i]
+    weight = projection.path.dense_weight(i, len(centres))
+    bias = float(bias) if np.ndim(bias) == 0 else bias
+    data = TrainingData(reference.X, reference.label, reference.weight, reference.given)
+    kept = model._set_vectors(data, centres, weight, bias, width)
+    model.projection_, model._likelihood_ = projection, reference.likelihood
+    model._kernel_ = reference.kernel_of(kept)
+    if reference.basis_width is not None:
+        model.vector_widths_ = reference.basis_width[kept]
+    prior = getattr(model, "hyperprior_", None) or Hyperprior.jeffreys()
+    points, every, unknown = model.relevance_vectors_, np.arange(len(kept)), np.nan
+    given = (model._kernel_, width, unknown, points, every, model.weight_.T, bias, unknown)
+    model._predictor_ = Mode(*given, kept, reference.likelihood, prior)
+    Phi, no_bias = reference.design(), getattr(model, "bias", None) is False
+    problem = replace(reference.problem(Phi), hyperprior=prior, bias="none" if no_bias else "prior")
+    model.log_posterior_ = log_posterior(problem, weight, bias, Phi @ weight + bias)
 
-    The error is that of the paired difference to the best.
 
-    Parameters
-    ----------
-    sizes : ndarray of int, shape (n_sizes,)
-    log_density : ndarray, shape (n_sizes, n_obs)
+def classifier_of(projection: Any) -> Any:
+    """Return a projection's chosen submodel as a fitted classifier.
+
+    `n_iter_` is 0, since no EM was run here, and `status_` is ``CONVERGED``.
     """
-    total = log_density.sum(axis=1)
-    best = int(total.argmax())
-    error = _standard_error(log_density[best] - log_density)
-    return int(sizes[np.flatnonzero(total + error >= total[best])[0]])
-
-
-def _cross_validate(
-    reference: Reference,
-    Phi: Array,
-    sizes: Sequence[int],
-    folds: Sequence[tuple[np.ndarray, np.ndarray]],
-    *,
-    em_options: EMOptions | None = None,
-    options: SearchOptions | None = None,
-) -> Array:
-    """Return held-out log densities, shape (n_sizes + 1, n_obs); the last is the dense reference's."""
-    density = np.empty((len(sizes) + 1, len(Phi)))
-    likelihood = reference.labels
-    for train, test in folds:
-        columns = reference.centres.columns_of(train)
-        basis, held_out = Phi[np.ix_(train, columns)], Phi[np.ix_(test, columns)]
-        dense = fit_em(reference.problem(basis, columns, train), None, em_options)
-        possible = [min(size, len(columns)) for size in sizes]
-        probability = likelihood.probability(dense.latent)
-        path = project_path(reference.target(basis, columns, probability, train), possible, options)
-        at = np.searchsorted(path.sizes, possible)
-        latent = [*path.latent(held_out)[at], held_out @ dense.weight + dense.bias]
-        density[:, test] = [likelihood.log_density(each, reference.label[test]) for each in latent]
-    return density if reference.weight is None else density * reference.weight
-
-
-def _sizes(size: Any, sizes: Any, n_basis: int, most: int) -> list[int]:
-    """Return the path's sizes in ascending order, the chosen one among them; by default up to `most`."""
-
-    def fits(n: Any) -> bool:
-        return isinstance(n, Integral) and not isinstance(n, bool) and 0 <= int(n) <= n_basis
-
-    given = list(sizes) if isinstance(sizes, list | tuple | range | np.ndarray) else []
-    if sizes is not None and not (given and all(map(fits, given))):
-        raise ValueError(
-            f"sizes={shown(sizes)}; needed one or more whole numbers from 0 to {n_basis}, the bases"
-        )
-    if isinstance(size, str) and size == "auto":
-        return sorted(set(map(int, given))) or default_sizes(most).tolist()
-    if not fits(size):
-        raise ValueError(
-            f"size={shown(size)}; needed 'auto' or a whole number from 0 to {n_basis}, the bases"
-        )
-    return sorted({*map(int, given), int(size)})
+    reference, centres = projection.reference, projection.reference.centres
+    if reference.basis_width is not None:  # the same places once for each width
+        n = len(centres) // len(np.unique(reference.basis_width, axis=0))
+        centres = Centres(centres.points[:n], centres.signs_of(slice(n)), centres.rows[:n])
+    basis: Any = None
+    if not np.array_equal(centres.points, reference.X):
+        signs = centres.sign
+        if signs is None:  # unused there, but required
+            signs = np.repeat(reference.classes[:1], len(centres))
+        elif signs.ndim == 2:
+            signs = reference.classes[signs.argmax(axis=1)]
+        basis = (centres.points, signs)
+    arguments = {
+        "kernel": reference.kernel,
+        "width": reference.width,
+        "basis": basis,
+        "hyperprior": reference.hyperprior,
+        "likelihood": reference.likelihood,
+        "estimation": "projection",
+        "n_vectors": max(projection.size, 1),
+    }
+    known = reference.kind._get_param_names()
+    if "n_vectors" not in known:  # a machine without that estimation: that of the dense one
+        arguments["estimation"] = "em"
+    model = reference.kind(**{name: arguments[name] for name in arguments if name in known})
+    model.classes_, model.n_features_in_ = reference.classes, reference.X.shape[1]
+    if "hyperprior" in known:
+        model.hyperprior_ = reference.hyperprior
+    set_projection(model, projection)
+    model.n_iter_, model.status_ = 0, Status.CONVERGED
+    return model

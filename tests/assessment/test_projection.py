@@ -12,12 +12,10 @@ from sklearn.base import clone
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.assessment.project import _from_classifier
+from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.estimators.projection import (
-    _cross_validate,
-    project_reference,
-    smallest_within_one_se,
-)
+from pcvm_pymc.core.projection.choice import cross_validated, smallest_within_one_se
+from pcvm_pymc.estimators.projection import project_reference
 from pcvm_pymc.estimators.training import inner_folds
 from pcvm_pymc.experiments import datasets
 from pcvm_pymc.model.build import build
@@ -124,7 +122,9 @@ def test_a_held_out_label_does_not_reach_its_own_prediction(dense):
     flipped = np.where(np.arange(80) == row, -1.0, 1.0) * reference.label
     centres = replace(reference.centres, sign=flipped)
     other = replace(reference, label=flipped, centres=centres)
-    one, two = (_cross_validate(r, Phi, [1, 4], fold)[:, fold[0][1]] for r in (reference, other))
+    one, two = (
+        cross_validated(r, Phi, [1, 4], fold, fit_em)[:, fold[0][1]] for r in (reference, other)
+    )
     np.testing.assert_allclose(np.delete(one, 3, axis=1), np.delete(two, 3, axis=1))
     np.testing.assert_allclose(np.exp(one[:, 3]) + np.exp(two[:, 3]), 1.0)
 
