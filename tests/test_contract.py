@@ -395,7 +395,7 @@ def test_an_estimator_is_the_model_route(key, likelihood, prior):
     X_new = X[:6] - 0.2
     found = pcvm.predict(result, X_new)["predictions"]
     if LIKELIHOODS[likelihood].targets == "numbers":
-        mean, variance = estimator._moments(X_new)
+        mean, variance = estimator._predictor_.moments(X_new)
         np.testing.assert_allclose(mean, found["latent"].values[0, 0], atol=1e-6)
         targets = estimator._likelihood_.with_noise(estimator.noise_)
         wanted, spread = targets.target_moments(mean, variance)

@@ -251,8 +251,8 @@ class Refits:
         return widths, replace(metric, share=1.0)
 
 
-#: widths, most basis functions of a fit, and what is called after each fit
-type _Line = tuple[Array, int | None, Callable[[], object]]
+#: widths that are given, most basis functions of a fit, and what is called after each fit
+type _Line = tuple[Array | None, int | None, Callable[[], object]]
 
 # --- the choice --------------------------------------------------------------------------------
 
@@ -330,10 +330,11 @@ def choose(
         Called after each refit or score on the line.
     """
     chosen, middle = estimation.chosen, {"scale": estimation.middle}
-    width, metric, selection = median_distance(data.X), None, None
-    if "width" not in chosen:
-        line = width_grid(data.X) if widths is None else widths
-        width, metric, selection = _on_a_line(estimation, data, rng, (line, most, follow))
+    width, metric, selection = np.nan, None, None
+    if "width" in chosen:
+        width = median_distance(data.X)
+    elif estimation.model._has_width:
+        width, metric, selection = _on_a_line(estimation, data, rng, (widths, most, follow))
     space = Space({"width": width, **middle}, chosen)
     if not chosen:
         alone = HyperparameterSearch((space.candidate(),), np.ones(1))
@@ -373,18 +374,17 @@ def _grown(
 def _on_a_line(
     estimation: Estimation, data: TrainingData, rng: Any, line: _Line
 ) -> tuple[Any, Metric | None, WidthSelection | None]:
-    """Return the width that is given, or chosen by folds or a criterion; NaN for a kernel without.
+    """Return the width that is given, or chosen by folds or a criterion.
 
     With ``width="auto"`` of the RBF it is a width for each feature, where held-out rows favour that.
     """
     model = estimation.model
-    if not model._has_width:
-        return np.nan, None, None
     if is_named(model.width, "em", "median"):  # where EM starts to move it
         return median_distance(data.X), None, None
     if not isinstance(model.width, str):
         return as_width(model.width), None, None
-    widths, most, follow = line
+    given, most, follow = line
+    widths = width_grid(data.X) if given is None else given
     rough, most = estimation.rough(data, most)
     criterion, metric = model.width, None
     if criterion in (*CHOSEN, "cv"):

@@ -55,7 +55,7 @@ def test_many_rows_get_drawn_centres_and_a_line(model, y, monkeypatch, caplog):
 
 def test_centres_of_several_classes_stay_within_a_gibibyte():
     machines = [pcvm.MPCVMClassifier(), pcvm.MPCVMClassifier(estimation="bottom-up")]
-    found = [[base.basis_of(each, n) for n in (3000, 3001, 100_000)] for each in machines]
+    found = [[each._resolved_basis(n) for n in (3000, 3001, 100_000)] for each in machines]
     assert found == [[None, 2000, 600], [None, 500, 500]]
 
 

@@ -95,7 +95,7 @@ MODELS = [
 @pytest.mark.parametrize(
     ("model", "stages"),
     [
-        (PCVM(), ("grid point", "fit to all rows: EM iteration")),
+        (PCVM(), ("candidate", "fit to all rows: EM iteration")),
         (PCVM(estimation="posterior", width=1.0, draws=9, max_iter=30), ("posterior at width",)),
         (MPCVM(), ("fit to all rows: EM iteration",)),
         (MRVM(width="shared", basis=9), ("fold 2: epoch", "fit to all rows: epoch")),

@@ -96,12 +96,12 @@ def test_features_that_matter_alike_keep_nearly_one_width():
 def test_a_fold_s_widths_do_not_see_its_rows():
     label = np.where(Y == "in", 1.0, -1.0)
     folds = inner_folds(label, 5, 0)
-    before = Metric.learned(pcvm.PCVMClassifier(), TrainingData(X, label), folds)
+    before = Metric.learned(TrainingData(X, label), folds)
     test = folds[2][1]
     other, rows = label.copy(), X.copy()
     other[test] = np.random.default_rng(0).permutation(label[test])
     rows[test] += 1.0
-    after = Metric.learned(pcvm.PCVMClassifier(), TrainingData(rows, other), folds)
+    after = Metric.learned(TrainingData(rows, other), folds)
     np.testing.assert_array_equal(after.by_fold[2], before.by_fold[2])
     assert np.abs(after.by_fold[0] - before.by_fold[0]).max() > 1e-3
 

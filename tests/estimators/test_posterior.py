@@ -210,17 +210,13 @@ def own_machines(**options):
             "classes",
         ),
         "mRVM": (pcvm.MRVMClassifier(**few), "classes"),
-        "mRVM, own precisions": (pcvm.MRVMClassifier(**few, estimation="em"), "classes"),
         "mPCVM": (pcvm.MPCVMClassifier(**few | {"basis": 6}), "classes"),
     }
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if "mRVM," in name else [])
-        for name in own_machines()
-    ],
+    own_machines(),
 )
 def test_machines_predict_by_their_draws(name):
     model, kind = own_machines(**SHORT)[name]
