@@ -23,15 +23,27 @@ _NAME = {"metavar": "NAME"}
 _NAMES = {"nargs": "+", "metavar": "NAME"}
 _IMPUTE = {"nargs": "?", "const": "median", "choices": ("median", "mean", "most_frequent")}
 
+_MARKS = {"type": lambda text: text.split(","), "default": [], "metavar": "MARK,..."}
 _AUTO = {"choices": ("auto", "yes", "no"), "default": "auto"}
 _SHARE = {"type": float, "metavar": "SHARE|ROWS"}
 _WIDTH = {"default": "auto", "metavar": "W|auto"}
 
 _SEED = ("--seed", "random seed (default: 0)", _NUMBER | {"default": 0})
 _HEADER = ("--header", "whether line 1 has names (default: auto, which refuses numbers)", _AUTO)
+_MISSING = (
+    "--missing",
+    "what marks missing cells, such as NA,? (default: emptiness alone; in columns of numbers also NA, NaN, "
+    "N/A, null, ? and their like)",
+    _MARKS,
+)
 _TABLE: tuple[Option, ...] = (
-    ("--target", "label column (default: the last)", {"metavar": "COLUMN"}),
+    (
+        "--target",
+        "label column (default: the last); labels stay as they are written, but for blanks around them",
+        {"metavar": "COLUMN"},
+    ),
     _HEADER,
+    _MISSING,
     ("--categorical", "encode columns of text, an indicator for each category", _FLAG),
     ("--impute", "replace missing values by the column's median (default), mean or mode", _IMPUTE),
     ("--width", "kernel width after standardisation (default: chosen on training rows)", _WIDTH),
@@ -72,6 +84,11 @@ _COMMANDS = {
             ("file", "a table with the same columns", _FILE | {"metavar": "NEW.csv"}),
             ("--out", "where to write (default: the terminal)", _FILE | {"metavar": "FILE.csv"}),
             _HEADER,
+            (
+                "--missing",
+                "what marks missing cells (default: as the model was fitted)",
+                _MARKS,
+            ),
             ("--force", "replace a file that exists", _FLAG),
         ),
     ),

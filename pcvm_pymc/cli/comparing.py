@@ -261,7 +261,13 @@ def _check_numbers(options: argparse.Namespace) -> None:
         raise UsageError(
             f"--posteriors is {options.posteriors}; needed at most --splits, which is {options.splits}"
         )
-    of_a_file = {"target": None, "header": "auto", "categorical": False, "impute": None}
+    of_a_file: dict[str, Any] = {
+        "target": None,
+        "header": "auto",
+        "categorical": False,
+        "impute": None,
+        "missing": [],
+    }
     for name, default in of_a_file.items():
         if options.file is None and getattr(options, name) != default:
             raise UsageError(f"--{name} needs a FILE.csv")
@@ -277,7 +283,8 @@ def _read(options: argparse.Namespace, console: Console) -> Rows:
         labels = bunch.target_names[bunch.target]
         names = tuple(map(str, bunch.feature_names))
         return Rows(bunch.data, labels, names, "Wisconsin breast cancer (scikit-learn)")
-    frame = read_table(path, options.header, console)
+    text = None if options.target is None else [options.target]
+    frame = read_table(path, options.header, console, text=text, missing=options.missing)
     labels, features = labels_and_features(path, frame, options.target)
     from pcvm_pymc.experiments.model_files import TableScaler
 

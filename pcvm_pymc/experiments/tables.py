@@ -5,7 +5,7 @@ import csv
 import io
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,17 @@ from pcvm_pymc.experiments.errors import UsageError, first_line
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas", r"\s+": "spaces"}
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _LINES = 30  # by which the separator is recognised
-_WITH_COMMA = re.compile(r"\s*[+-]?\d*,\d+\s*")
+_STATED = re.compile(r'"?sep=(.)"?')  # the first line of some spreadsheets' tables
+_END = "\0"  # the last line, but in an open quotation
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")  # or three decimals
+_TRUTHS = {
+    each: float(each[0] in "tT")
+    for word in ("true", "false")
+    for each in (word, word.upper(), word.title())
+}
+# what pandas takes for missing; and the mark of many old tables
+_NAN = r"#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|<NA>|N/A|NA|NULL|NaN|None|n/a|nan|null"
+MISSING = frozenset([*_NAN.split("|"), "?"])
 _MOST_CLASSES = 30  # more are numbers, not labels, as a rule
 _NEEDED = "needed a CSV file with a header row"
 
@@ -46,8 +56,18 @@ class Rows:
     scaler: Any = None
 
 
-def read_table(path: Path, header: str, console: Console) -> pd.DataFrame:
+def read_table(
+    path: Path,
+    header: str,
+    console: Console,
+    *,
+    text: Collection[str] | None = None,
+    missing: Collection[str] = (),
+) -> pd.DataFrame:
     """Read a table of text, and print what was recognised that a reader might not expect.
+
+    Every row has as many cells as the header. Texts are trimmed. Columns whose cells are numbers (also with
+    decimal commas), or TRUE and FALSE, are numbers. The index has the lines of the rows.
 
     Parameters
     ----------
@@ -55,6 +75,10 @@ def read_table(path: Path, header: str, console: Console) -> pd.DataFrame:
     header : {"auto", "yes", "no"}
         Whether the first line has the names of the columns; ``"auto"`` raises where it seems to have numbers.
     console : Console
+    text : collection of str, optional
+        Columns that stay as they are written, numbers too; default: the last one.
+    missing : collection of str
+        What marks a missing cell, besides emptiness, and in columns of numbers `MISSING`.
 
     Raises
     ------
@@ -62,34 +86,170 @@ def read_table(path: Path, header: str, console: Console) -> pd.DataFrame:
         If there is no such file, or it cannot be read.
     """
     raw, encoding = _bytes(path)
-    head = io.StringIO(raw[: 1 << 20].decode(encoding, errors="replace"))
-    lines = [line for line in (head.readline() for _ in range(_LINES)) if line.strip()]
-    separator = _separator(lines)
-    rows = [_fields(line, separator) for line in lines]
-    if header == "auto" and rows:
-        _check_header(path, rows[0])
-    decimal = "," if separator != "," and _has_decimal_commas(rows[1:]) else "."
-    how = {"sep": separator, "encoding": encoding, "decimal": decimal, "skipinitialspace": True}
-    how["header"] = None if header == "no" else 0
-    said = [] if encoding.startswith("utf-8") else [f"read as {encoding}"]
-    said += [] if separator == "," else [f"separated by {_SEPARATORS[separator]}"]
-    said += ["decimal commas"] if decimal == "," else []
     try:
-        frame = pd.read_csv(path, **how)
-        marked = (frame == "?").sum()
-        if marked.any():  # the mark of missing values in many old tables
-            frame = pd.read_csv(path, na_values=["?"], **how)
-            where = ", ".join(f"{name} ({n})" for name, n in marked[marked > 0].items())
-            said.append(f"cells with '?' are taken as missing: {where}")
-    except (OSError, UnicodeError, ValueError) as error:
-        reason = first_line(error).removeprefix("Error tokenizing data. C error: ")
-        raise UsageError(f"{path} cannot be read as CSV: {reason}") from None
-    if header == "no":
-        frame.columns = [f"column{i + 1}" for i in range(frame.shape[1])]
-    else:
-        frame = _named(path, frame, rows[0] if rows else [], said)
+        lines = list(io.StringIO(raw.decode(encoding), newline=""))
+    except UnicodeError as error:
+        raise UsageError(f"{path} cannot be read as CSV: {first_line(error)}") from None
+    separator = _separator([line for line in lines[:_LINES] if line.strip()])
+    if lines and (stated := _STATED.fullmatch(lines[0].rstrip("\r\n"))):
+        separator, lines[0] = stated[1], ""
+    said = [] if encoding.startswith("utf-8") else [f"read as {encoding}"]
+    if separator != ",":
+        said.append(f"separated by {_SEPARATORS.get(separator, repr(separator))}")
+    names, frame = _rectangle(path, lines, separator, header, said)
+    frame = _named(path, frame.set_axis(range(len(names)), axis=1), names, said)
+    frame = _typed(frame, separator, text, missing, said)
     tell(console, path.name, said)
     return frame
+
+
+def _rectangle(
+    path: Path, lines: list[str], separator: str, header: str, said: list[str]
+) -> tuple[list[str], pd.DataFrame]:
+    """Return the names of the columns, and the cells, as they are written, by their lines."""
+    at, rows, begun = [], [], 0
+    reader = _reader([*lines, _END], separator)
+    try:
+        for row in reader:
+            if len(row) > 1 or "".join(row).strip():  # no blank line
+                at.append(begun + 1)
+                rows.append(row)
+            begun = reader.line_num
+    except csv.Error as error:
+        raise UsageError(f"{path} cannot be read as CSV: line {begun + 1}: {error}") from None
+    if rows[-1] != [_END]:
+        raise UsageError(
+            f"{path} cannot be read as CSV: a quotation mark is opened in line {at[-1]}, not closed"
+        )
+    del at[-1], rows[-1]
+    if not rows:
+        raise UsageError(f"{path} cannot be read as CSV: it is empty; {_NEEDED}")
+    names, start = [each.strip() for each in rows[0]], at[0]
+    if header == "auto":
+        _check_header(path, names)
+    if header == "no":
+        names = [f"column{i + 1}" for i in range(len(names))]
+    else:
+        rows, at = rows[1:], at[1:]
+    if not rows:
+        raise UsageError(f"{path} has a header but no rows")
+    if _has_row_names(len(names), rows, [lines[i - 1] for i in at]):
+        said.append(f"the header has {len(names)} names, each row a cell more in front: its name")
+        names = ["", *names]
+    uneven = [i for i, row in enumerate(rows) if len(row) != len(names)]
+    if uneven:
+        row = rows[uneven[0]]
+        few = "leave a missing cell empty, between its separators"
+        many = "a cell with a separator in it, such as a decimal comma, needs quotes"
+        raise UsageError(
+            f"line {at[uneven[0]]} of {path} has {len(row)} cells ({', '.join(map(repr, row[:5]))}), "
+            f"line {start} has {len(names)}; so it is in {len(uneven)} of {len(rows)} rows; "
+            f"{few if len(row) < len(names) else many}"
+        )
+    return names, pd.DataFrame(rows, index=at, dtype=object)
+
+
+def _has_row_names(n_names: int, rows: list[list[str]], lines: list[str]) -> bool:
+    """Whether rows begin with a name for which the header has none, as R's ``write.table`` writes them.
+
+    Names are in quotes, and not everything else is; so a cell too many at the end is told from them.
+    """
+    return (
+        all(
+            len(row) == n_names + 1
+            and line.lstrip().startswith('"')
+            and line.count('"') < 2 * len(row)
+            for row, line in zip(rows, lines, strict=True)
+        )
+        and _are_row_names(pd.Series([row[0] for row in rows], dtype=object))
+        and any(row[-1].strip() for row in rows)
+    )
+
+
+def _are_row_names(cells: pd.Series) -> bool:
+    """Whether cells count the rows, or are texts of which no two are the same."""
+    numbers = pd.to_numeric(cells, errors="coerce")
+    if numbers.iloc[0] in (0, 1) and (numbers == numbers.iloc[0] + np.arange(len(cells))).all():
+        return True
+    return bool(cells.is_unique and numbers.isna().all())
+
+
+def _typed(
+    frame: pd.DataFrame,
+    separator: str,
+    text: Collection[str] | None,
+    missing: Collection[str],
+    said: list[str],
+) -> pd.DataFrame:
+    """Return columns of numbers and of trimmed text, in which missing cells are NaN."""
+    trimmed = frame.apply(lambda column: column.str.strip()).astype(object)
+    cells = trimmed.mask(trimmed.isin(["", *missing]))
+    decimal = _decimal(cells, separator)
+    said += ["decimal commas"] if decimal == "," else []
+    text = frame.columns[-1:] if text is None else text
+    typed, taken, left, merged, truths = {}, [], [], [], []
+    for name, column in cells.items():
+        numbers = _numbers(column, decimal)
+        known = set(column.dropna())
+        if name in text or numbers is None:
+            typed[name] = column
+            odd = column.isin(MISSING)
+            if odd.any() and numbers is None:
+                left.append(_cells(column, odd))
+            spellings = frame[name][column.notna()].unique()
+            if len(spellings) > len(known):
+                alike = [each for each in spellings if each != each.strip()]
+                merged.append(f"{name} ({', '.join(map(repr, alike[:3]))})")
+        else:
+            typed[name] = numbers
+            truths += [str(name)] if known and known <= _TRUTHS.keys() else []
+        gone = typed[name].isna() & (trimmed[name] != "")
+        taken += [_cells(trimmed[name], gone)] if gone.any() else []
+    for what, found in (
+        ("taken as missing: ", taken),
+        ("text, not missing (name it in --missing if it is): ", left),
+        ("blanks around texts are removed, which makes some the same: ", merged),
+        ("TRUE is 1, FALSE is 0: ", truths),
+    ):
+        said += [what + ", ".join(found[:8]) + ", ..." * (len(found) > 8)] if found else []
+    return pd.DataFrame(typed)
+
+
+def _cells(column: pd.Series, where: pd.Series) -> str:
+    """Return a column's name, with the different texts of some cells and their lines."""
+    found = ", ".join(map(repr, column[where].unique()[:3]))
+    return f"{column.name} ({found} in {lines_of(where)})"
+
+
+def lines_of(where: pd.Series) -> str:
+    """Return in which lines something is true, the first five of them."""
+    found = [str(each) for each in where.index[where]]
+    more = f", ..., {len(found)} in all" if len(found) > 5 else ""
+    return f"line{'s' * (len(found) > 1)} {', '.join(found[:5])}{more}"
+
+
+def _numbers(column: pd.Series, decimals: str) -> pd.Series | None:
+    """Return the numbers that all cells are, by the first of some decimal marks, or None; NaN for missing."""
+    present = column[column.notna() & ~column.isin(MISSING)]
+    for mark in decimals:
+        text = column.str.translate({ord("."): "x", ord(","): "."}) if mark == "," else column
+        numbers = pd.to_numeric(text, errors="coerce")
+        if numbers.notna().sum() == len(present):
+            return numbers
+    return column.map(_TRUTHS) if present.isin(_TRUTHS).all() else None
+
+
+def _decimal(cells: pd.DataFrame, separator: str) -> str:
+    """Return the decimal mark: a comma where some are, and are no thousands marks."""
+    comma = False
+    for _, column in cells.items():
+        with_comma = column[column.str.contains(",", regex=False, na=False)]
+        if separator == "," and _numbers(column, ".") is not None:
+            if column.str.contains(".", regex=False, na=False).any():
+                return "."
+        elif len(with_comma) and _numbers(column, ",") is not None:
+            comma |= separator == ";" or not with_comma.str.fullmatch(_THOUSANDS).all()
+    return "," if comma else "."
 
 
 @contextmanager
@@ -107,7 +267,7 @@ def quiet(name: str) -> Iterator[None]:
 def tell(console: Console, name: str, said: Iterable[str]) -> None:
     """Print what was recognised in a table."""
     for each in said:
-        console.print(f"{name}: {each}", style="dim", highlight=False, markup=False)
+        console.print(f"{name}: {each}", style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def _bytes(path: Path) -> tuple[bytes, str]:
@@ -123,7 +283,7 @@ def _bytes(path: Path) -> tuple[bytes, str]:
     for mark, name in _BOMS.items():
         if raw.startswith(mark):
             return raw, name
-    if b"\0" in raw[: 1 << 20]:
+    if b"\0" in raw:
         raise UsageError(
             f"{path} is no text (a spreadsheet, an archive?); save it as CSV, with a header row"
         )
@@ -136,26 +296,28 @@ def _bytes(path: Path) -> tuple[bytes, str]:
     return raw, "latin-1"
 
 
-def _fields(line: str, separator: str) -> list[str]:
-    """Return the fields of a line, in which quoted separators do not count."""
+def _reader(lines: list[str], separator: str) -> Any:
+    """Return what splits lines into cells, in which quoted separators do not count."""
     if separator == r"\s+":
-        return line.split()
-    plain = line.rstrip("\r\n").replace("\r", " ")
-    return next(csv.reader([plain], delimiter=separator), [])
+        lines, separator = [" ".join(line.split()) for line in lines], " "
+    quoted = any(' "' in line for line in lines)  # a blank before a quotation mark
+    return csv.reader(lines, delimiter=separator, skipinitialspace=quoted)
 
 
 def _separator(lines: list[str]) -> str:
-    """Return the first separator that gives all lines equally many fields, two or more; commas if none does.
+    """Return the separator by which most lines have as many cells as the first, two or more; else commas.
 
     A comma comes late, as it may be the decimal mark, and spaces only where there is no comma.
     """
-    for each in _SEPARATORS:
-        counts = {len(_fields(line, each)) for line in lines}
-        if each == r"\s+" and any("," in line for line in lines):
-            continue
-        if len(counts) == 1 and counts.pop() > 1:
-            return each
-    return ","
+
+    def alike(separator: str) -> int:
+        first, *rest = [len(row) for row in _reader(lines, separator)] or [0]
+        if first < 2 or (separator == r"\s+" and any("," in line for line in lines)):
+            return -1
+        return rest.count(first)
+
+    best = max(_SEPARATORS, key=alike)
+    return best if alike(best) >= 0 else ","
 
 
 def _is_number(text: str) -> bool:
@@ -176,15 +338,6 @@ def _check_header(path: Path, names: list[str]) -> None:
         )
 
 
-def _has_decimal_commas(rows: list[list[str]]) -> bool:
-    """Whether numbers of some column are all written with commas."""
-    return any(
-        all(_is_number(each) or not each.strip() for each in column)
-        and any(_WITH_COMMA.fullmatch(each) for each in column)
-        for column in zip(*rows, strict=False)
-    )
-
-
 def _named(path: Path, frame: pd.DataFrame, names: list[str], said: list[str]) -> pd.DataFrame:
     """Return the columns that have a name; one without that is empty or counts the rows is left out."""
     twice = sorted({each for each in names if each.strip() and names.count(each) > 1})
@@ -194,18 +347,18 @@ def _named(path: Path, frame: pd.DataFrame, names: list[str], said: list[str]) -
     for i, name in enumerate(names[: frame.shape[1]]):
         if name.strip():
             continue
-        values = frame.iloc[:, i]
-        if values.isna().all():
+        values = frame.iloc[:, i].str.strip()
+        if (values == "").all():
             said.append(f"column {i + 1} has no name and is empty: left out")
-        elif values.iloc[0] in (0, 1) and (values == values.iloc[0] + np.arange(len(values))).all():
-            said.append(f"column {i + 1} has no name and counts the rows: an index, left out")
+        elif _are_row_names(values):
+            said.append(f"column {i + 1} has no name and counts or names the rows: left out")
         else:
             raise UsageError(
                 f"column {i + 1} of {path} has no name (its first value is {values.iloc[0]}); name it in "
                 "the header, or remove it"
             )
         kept.remove(i)
-    return frame.iloc[:, kept]
+    return frame.iloc[:, kept].set_axis([names[i] for i in kept], axis=1)
 
 
 def labels_and_features(
@@ -213,10 +366,12 @@ def labels_and_features(
 ) -> tuple[pd.Series, pd.DataFrame]:
     """Return the label column, by default the last, and the others.
 
+    Labels are as they are written, of a categorical type, in the order of numbers where all of them are.
+
     Raises
     ------
     UsageError
-        If there is no such column, no rows, or labels are missing, of a regression, or of too few rows each.
+        If there is no such column, or labels are missing, of a regression, or of too few rows each.
     """
     if frame.shape[1] < 2:
         raise UsageError(
@@ -228,20 +383,20 @@ def labels_and_features(
         raise UsageError(
             f"{path} has no column {target!r}; its columns are {', '.join(map(str, frame.columns[:20]))}"
         )
-    if len(frame) == 0:
-        raise UsageError(f"{path} has a header but no rows")
     labels = frame[target]
-    if labels.isna().any():
-        first = int(np.flatnonzero(labels.isna())[0]) + 2
+    numbers = _numbers(labels, ".,")
+    absent = labels.isna() if numbers is None else numbers.isna()
+    if absent.any():
+        marks = "".join(f", {each!r}" for each in labels[absent].dropna().unique()[:3])
         raise UsageError(
-            f"{path} has {int(labels.isna().sum())} rows without a label in {target!r}, the first in line "
-            f"{first}; remove them"
+            f"{path} has {int(absent.sum())} rows without a label in {target!r}{marks}, in "
+            f"{lines_of(absent)}; remove them"
         )
     counts = labels.value_counts()
-    if len(counts) > _MOST_CLASSES and pd.api.types.is_numeric_dtype(labels.dtype):
+    if len(counts) > _MOST_CLASSES and numbers is not None:
         raise UsageError(
-            f"label column {target!r} of {path} has {len(counts)} distinct numbers, {labels.min()} to "
-            f"{labels.max()}: the target of a regression, as it seems; needed 2 to {_MOST_CLASSES} classes. "
+            f"label column {target!r} of {path} has {len(counts)} distinct numbers, {numbers.min()} to "
+            f"{numbers.max()}: the target of a regression, as it seems; needed 2 to {_MOST_CLASSES} classes. "
             "Use RVMRegressor in Python, or name a column of classes with --target"
         )
     if not 2 <= len(counts) <= _MOST_CLASSES:
@@ -254,7 +409,9 @@ def labels_and_features(
         raise UsageError(
             f"class {counts.idxmin()} of {path} has {counts.min()} row(s); needed at least {least}"
         )
-    return labels, frame.drop(columns=target)
+    order = labels if numbers is None else numbers
+    classes = sorted(counts.index, key=lambda each: (order[(labels == each).idxmax()], each))
+    return labels.astype(pd.CategoricalDtype(classes)), frame.drop(columns=target)
 
 
 def checked_width(text: str) -> Any:
