@@ -165,6 +165,7 @@ def _score(found: pd.DataFrame, labels: pd.Series, target: str, console: Console
         console.print(
             f"{target} is {shown} in {lines_of(other)}, which the model was not fitted with",
             markup=False,
+            soft_wrap=True,
         )
     if not known.any():
         return

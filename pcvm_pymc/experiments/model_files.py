@@ -169,19 +169,18 @@ def _check_odd_cells(path: Path, column: pd.Series, *, few: bool = True) -> None
     """Raise where a column of text has numbers in another spelling, or (`few`) some cells that are none."""
     present = column.notna() & ~column.isin(MISSING)
     odd = present & pd.to_numeric(column, errors="coerce").isna()
-    spelt = odd & column.str.fullmatch(_SPELT, na=False)
-    shown = ", ".join(map(repr, column[odd].unique()[:3]))
-    if spelt.any() and (spelt | ~odd).all():
+    wrong = odd if odd.any() else present  # numbers with points, in a table of decimal commas
+    shown = f"{', '.join(map(repr, column[wrong].unique()[:3]))} ({lines_of(wrong)})"
+    if present.any() and column[odd].str.fullmatch(_SPELT).all():
         raise UsageError(
-            f"column {column.name!r} of {path} has numbers such as {shown} ({lines_of(odd)}), in which "
-            "a mark may part thousands or decimals, or a unit follows; write them as 1234.5, with a point "
-            "and nothing else (decimal commas: in every number of the table)"
+            f"column {column.name!r} of {path} has numbers such as {shown}, in which a mark may part "
+            "thousands or decimals, or a unit follows; write them as 1234.5, with a point and nothing "
+            "else (decimal commas: in every number of the table)"
         )
     if few and 0 < odd.sum() < present.sum() / 2:
         raise UsageError(
-            f"column {column.name!r} of {path} has numbers and {odd.sum()} values that are none: {shown}, in "
-            f"{lines_of(odd)}; write numbers as in 1234.5, leave missing values empty, or name what marks "
-            "them in --missing"
+            f"column {column.name!r} of {path} has numbers and {odd.sum()} values that are none: {shown}; "
+            "write numbers as in 1234.5, leave missing values empty, or name what marks them in --missing"
         )
 
 

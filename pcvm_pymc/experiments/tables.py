@@ -96,8 +96,8 @@ def read_table(
     said = [] if encoding.startswith("utf-8") else [f"read as {encoding}"]
     if separator != ",":
         said.append(f"separated by {_SEPARATORS.get(separator, repr(separator))}")
-    names, frame = _rectangle(path, lines, separator, header, said)
-    frame = _named(path, frame.set_axis(range(len(names)), axis=1), names, said)
+    names, frame, quoted = _rectangle(path, lines, separator, header, said)
+    frame = _named(path, frame, names, quoted, said)
     frame = _typed(frame, separator, text, missing, said)
     tell(console, path.name, said)
     return frame
@@ -105,8 +105,8 @@ def read_table(
 
 def _rectangle(
     path: Path, lines: list[str], separator: str, header: str, said: list[str]
-) -> tuple[list[str], pd.DataFrame]:
-    """Return the names of the columns, and the cells, as they are written, by their lines."""
+) -> tuple[list[str], pd.DataFrame, bool]:
+    """Return names of columns, cells by their lines, and whether each line begins with a quoted name."""
     at, rows, begun = [], [], 0
     reader = _reader([*lines, _END], separator)
     try:
@@ -133,45 +133,35 @@ def _rectangle(
         rows, at = rows[1:], at[1:]
     if not rows:
         raise UsageError(f"{path} has a header but no rows")
-    if _has_row_names(len(names), rows, [lines[i - 1] for i in at]):
-        said.append(f"the header has {len(names)} names, each row a cell more in front: its name")
+    # in quotes, and not everything else is: as R writes the names of rows
+    quoted = all(
+        line.lstrip().startswith('"') and line.count('"') < 2 * len(row)
+        for row, line in zip(rows, [lines[i - 1] for i in at], strict=True)
+    )
+    longer = {len(row) for row in rows} == {len(names) + 1} and any(row[-1].strip() for row in rows)
+    if longer and quoted and _are_row_names(pd.Series([row[0] for row in rows]), quoted):
+        said.append(f"the header has {len(names)} names, each row a cell more, in front")
         names = ["", *names]
     uneven = [i for i, row in enumerate(rows) if len(row) != len(names)]
     if uneven:
         row = rows[uneven[0]]
         few = "leave a missing cell empty, between its separators"
-        many = "a cell with a separator in it, such as a decimal comma, needs quotes"
+        many = "a separator within a cell, such as a decimal comma, needs quotes, a column a name"
         raise UsageError(
             f"line {at[uneven[0]]} of {path} has {len(row)} cells ({', '.join(map(repr, row[:5]))}), "
             f"line {start} has {len(names)}; so it is in {len(uneven)} of {len(rows)} rows; "
             f"{few if len(row) < len(names) else many}"
         )
-    return names, pd.DataFrame(rows, index=at, dtype=object)
+    return names, pd.DataFrame(rows, index=at, dtype=object), quoted
 
 
-def _has_row_names(n_names: int, rows: list[list[str]], lines: list[str]) -> bool:
-    """Whether rows begin with a name for which the header has none, as R's ``write.table`` writes them.
-
-    Names are in quotes, and not everything else is; so a cell too many at the end is told from them.
-    """
-    return (
-        all(
-            len(row) == n_names + 1
-            and line.lstrip().startswith('"')
-            and line.count('"') < 2 * len(row)
-            for row, line in zip(rows, lines, strict=True)
-        )
-        and _are_row_names(pd.Series([row[0] for row in rows], dtype=object))
-        and any(row[-1].strip() for row in rows)
-    )
-
-
-def _are_row_names(cells: pd.Series) -> bool:
-    """Whether cells count the rows, or are texts of which no two are the same."""
+def _are_row_names(cells: pd.Series, quoted: bool) -> bool:
+    """Whether cells count the rows, or are different texts, or different whole numbers in quotes."""
     numbers = pd.to_numeric(cells, errors="coerce")
     if numbers.iloc[0] in (0, 1) and (numbers == numbers.iloc[0] + np.arange(len(cells))).all():
         return True
-    return bool(cells.is_unique and numbers.isna().all())
+    whole = quoted and (numbers % 1 == 0).all()
+    return bool(cells.is_unique and (whole or numbers.isna().all()))
 
 
 def _typed(
@@ -182,27 +172,32 @@ def _typed(
     said: list[str],
 ) -> pd.DataFrame:
     """Return columns of numbers and of trimmed text, in which missing cells are NaN."""
-    trimmed = frame.apply(lambda column: column.str.strip()).astype(object)
-    cells = trimmed.mask(trimmed.isin(["", *missing]))
-    decimal = _decimal(cells, separator)
-    said += ["decimal commas"] if decimal == "," else []
     text = frame.columns[-1:] if text is None else text
-    typed, taken, left, merged, truths = {}, [], [], [], []
-    for name, column in cells.items():
+    empty = ["", *missing]
+    plain = frame.apply(pd.to_numeric, errors="coerce")
+    plain = plain.loc[:, plain.notna().all() & ~plain.columns.isin(text) & (not missing)]
+    trimmed = frame.drop(columns=plain).map(str.strip).astype(object)
+    points = any("." in cell for cell in frame[list(plain)].to_numpy().flat)
+    decimal = _decimal(trimmed.mask(trimmed.isin(empty)), separator, points)
+    if decimal == ",":  # a point may part thousands there
+        said.append("decimal commas")
+        plain, trimmed = frame[[]], frame.map(str.strip).astype(object)
+    typed, taken, left, merged, truths = dict(plain), [], [], [], []
+    for name in trimmed:
+        column = trimmed[name].mask(trimmed[name].isin(empty))
         numbers = _numbers(column, decimal)
-        known = set(column.dropna())
         if name in text or numbers is None:
             typed[name] = column
             odd = column.isin(MISSING)
             if odd.any() and numbers is None:
                 left.append(_cells(column, odd))
             spellings = frame[name][column.notna()].unique()
-            if len(spellings) > len(known):
+            if len(spellings) > column.nunique():
                 alike = [each for each in spellings if each != each.strip()]
                 merged.append(f"{name} ({', '.join(map(repr, alike[:3]))})")
         else:
             typed[name] = numbers
-            truths += [str(name)] if known and known <= _TRUTHS.keys() else []
+            truths += [str(name)] if column.isin(_TRUTHS).any() else []
         gone = typed[name].isna() & (trimmed[name] != "")
         taken += [_cells(trimmed[name], gone)] if gone.any() else []
     for what, found in (
@@ -212,7 +207,7 @@ def _typed(
         ("TRUE is 1, FALSE is 0: ", truths),
     ):
         said += [what + ", ".join(found[:8]) + ", ..." * (len(found) > 8)] if found else []
-    return pd.DataFrame(typed)
+    return pd.DataFrame(typed)[frame.columns]
 
 
 def _cells(column: pd.Series, where: pd.Series) -> str:
@@ -230,26 +225,25 @@ def lines_of(where: pd.Series) -> str:
 
 def _numbers(column: pd.Series, decimals: str) -> pd.Series | None:
     """Return the numbers that all cells are, by the first of some decimal marks, or None; NaN for missing."""
-    present = column[column.notna() & ~column.isin(MISSING)]
     for mark in decimals:
         text = column.str.translate({ord("."): "x", ord(","): "."}) if mark == "," else column
         numbers = pd.to_numeric(text, errors="coerce")
-        if numbers.notna().sum() == len(present):
+        present = column[numbers.isna() & column.notna() & ~column.isin(MISSING)]
+        if present.empty:
             return numbers
-    return column.map(_TRUTHS) if present.isin(_TRUTHS).all() else None
+    return column.map(_TRUTHS) if set(column.dropna()) <= {*_TRUTHS, *MISSING} else None
 
 
-def _decimal(cells: pd.DataFrame, separator: str) -> str:
-    """Return the decimal mark: a comma where some are, and are no thousands marks."""
-    comma = False
+def _decimal(cells: pd.DataFrame, separator: str, points: bool) -> str:
+    """Return the decimal mark: a comma where some are, which are no thousands marks, nor beside points."""
+    commas = False
     for _, column in cells.items():
         with_comma = column[column.str.contains(",", regex=False, na=False)]
-        if separator == "," and _numbers(column, ".") is not None:
-            if column.str.contains(".", regex=False, na=False).any():
-                return "."
-        elif len(with_comma) and _numbers(column, ",") is not None:
-            comma |= separator == ";" or not with_comma.str.fullmatch(_THOUSANDS).all()
-    return "," if comma else "."
+        if len(with_comma) and _numbers(column, ",") is not None:
+            commas |= separator == ";" or not with_comma.str.fullmatch(_THOUSANDS).all()
+        elif column.str.contains(".", regex=False, na=False).any():
+            points |= _numbers(column, ".") is not None
+    return "," if commas and not (points and separator == ",") else "."
 
 
 @contextmanager
@@ -307,12 +301,17 @@ def _reader(lines: list[str], separator: str) -> Any:
 def _separator(lines: list[str]) -> str:
     """Return the separator by which most lines have as many cells as the first, two or more; else commas.
 
-    A comma comes late, as it may be the decimal mark, and spaces only where there is no comma.
+    A comma comes late, as it may be the decimal mark, and spaces only where there is no comma, nor another
+    separator in the header.
     """
+    other = re.search(r"[;\t|]", lines[0]) or "," in "".join(lines) if lines else None
 
     def alike(separator: str) -> int:
-        first, *rest = [len(row) for row in _reader(lines, separator)] or [0]
-        if first < 2 or (separator == r"\s+" and any("," in line for line in lines)):
+        try:
+            first, *rest = [len(row) for row in _reader(lines, separator)] or [0]
+        except csv.Error:  # a long line, which is one cell
+            return -1
+        if first < 2 or (separator == r"\s+" and other):
             return -1
         return rest.count(first)
 
@@ -338,7 +337,9 @@ def _check_header(path: Path, names: list[str]) -> None:
         )
 
 
-def _named(path: Path, frame: pd.DataFrame, names: list[str], said: list[str]) -> pd.DataFrame:
+def _named(
+    path: Path, frame: pd.DataFrame, names: list[str], quoted: bool, said: list[str]
+) -> pd.DataFrame:
     """Return the columns that have a name; one without that is empty or counts the rows is left out."""
     twice = sorted({each for each in names if each.strip() and names.count(each) > 1})
     if twice:
@@ -350,7 +351,7 @@ def _named(path: Path, frame: pd.DataFrame, names: list[str], said: list[str]) -
         values = frame.iloc[:, i].str.strip()
         if (values == "").all():
             said.append(f"column {i + 1} has no name and is empty: left out")
-        elif _are_row_names(values):
+        elif _are_row_names(values, quoted and i == 0):
             said.append(f"column {i + 1} has no name and counts or names the rows: left out")
         else:
             raise UsageError(
@@ -385,6 +386,8 @@ def labels_and_features(
         )
     labels = frame[target]
     numbers = _numbers(labels, ".,")
+    if numbers is not None and numbers.isna().all():  # texts such as None
+        numbers = None
     absent = labels.isna() if numbers is None else numbers.isna()
     if absent.any():
         marks = "".join(f", {each!r}" for each in labels[absent].dropna().unique()[:3])
@@ -393,7 +396,7 @@ def labels_and_features(
             f"{lines_of(absent)}; remove them"
         )
     counts = labels.value_counts()
-    if len(counts) > _MOST_CLASSES and numbers is not None:
+    if numbers is not None and (len(counts) > _MOST_CLASSES or (numbers % 1 != 0).any()):
         raise UsageError(
             f"label column {target!r} of {path} has {len(counts)} distinct numbers, {numbers.min()} to "
             f"{numbers.max()}: the target of a regression, as it seems; needed 2 to {_MOST_CLASSES} classes. "
