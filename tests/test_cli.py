@@ -164,13 +164,13 @@ def test_compare_reads_texts_as_they_are_written(csv, tmp_path, capsys):
         rows[0],
         *(f'"{i}",{row}' for i, row in enumerate(rows[1:], 1)),
     ]  # as R's write.table
-    text = "\n".join(written).replace("cat", "01 ").replace("dog", "NA").replace(",", ";")
+    text = "\n".join(written).replace("cat", "DE ").replace("dog", "NA").replace(",", ";")
     (tmp_path / "other.csv").write_text(text)
     out = [tmp_path / "a", tmp_path / "b"]
     for each, path in zip(out, (csv, tmp_path / "other.csv"), strict=True):
         assert main(["compare", str(path), "--width", "1.0", *FAST, "--out", str(each)]) == 0
     pd.testing.assert_frame_equal(table_of(out[1]), table_of(out[0]))
-    assert "classes 01, NA" in capsys.readouterr().out
+    assert "classes DE, NA" in capsys.readouterr().out
 
 
 RARE = "a,b\n" + "".join(f"{i},{'x' if i < 4 else 'y'}\n" for i in range(80))
