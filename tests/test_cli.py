@@ -181,7 +181,7 @@ BAD_INPUT = [
     ("", "compare x.csv", "cannot be read as CSV"),
     ("a\n1\n2\n", "compare x.csv", "1 column(s)"),
     ("a,b\n1,x\n2,x\n3,x\n", "compare x.csv", "1 classes (x); needed 2 to 30"),
-    ("a,b\n1,x\n2,\n3,y\n", "compare x.csv", "1 rows without a label in 'b', in line 3"),
+    ("a,b\n1,x\n2,\n3,y\n", "compare x.csv", "1 rows without a label: b (line 3)"),
     ("a,b\n1,x\n2,y\n", "compare x.csv --target c", "no column 'c'; its columns are a, b"),
     ("a,b\n1,x\n2,x\n3,x\n4,x\n5,y\n", "compare x.csv", "class y of"),
     (RARE, "compare x.csv --test-size 0.8", "fewer than two rows of a class"),

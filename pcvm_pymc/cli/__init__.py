@@ -30,18 +30,9 @@ _WIDTH = {"default": "auto", "metavar": "W|auto"}
 
 _SEED = ("--seed", "random seed (default: 0)", _NUMBER | {"default": 0})
 _HEADER = ("--header", "whether line 1 has names (default: auto, which refuses numbers)", _AUTO)
-_MISSING = (
-    "--missing",
-    "what marks missing cells, such as NA,? (default: emptiness alone; in columns of numbers also NA, NaN, "
-    "N/A, null, ? and their like)",
-    _MARKS,
-)
+_MISSING = ("--missing", "texts of missing cells, such as NA,? (default: empty ones)", _MARKS)
 _TABLE: tuple[Option, ...] = (
-    (
-        "--target",
-        "label column (default: the last); labels stay as they are written, but for blanks around them",
-        {"metavar": "COLUMN"},
-    ),
+    ("--target", "label column, kept as written (default: the last)", {"metavar": "COLUMN"}),
     _HEADER,
     _MISSING,
     ("--categorical", "encode columns of text, an indicator for each category", _FLAG),
@@ -65,7 +56,9 @@ _COMMANDS = {
     "fit": _Command(
         ("experiments.fitting", "fit"),
         "Fit a classifier to a table and keep it in a file. The classifier is PCVMClassifier, or "
-        "MPCVMClassifier for several classes, on standardised columns.",
+        "MPCVMClassifier for several classes, on standardised columns. Every row needs as many cells as the "
+        "header. Missing are empty cells and those of --missing, in columns of numbers also NA, NaN, null, ? "
+        "and their like.",
         (
             ("file", "a table with a label column", _FILE),
             ("--out", "the file to write", _FILE | {"required": True, "metavar": "MODEL"}),
@@ -84,11 +77,7 @@ _COMMANDS = {
             ("file", "a table with the same columns", _FILE | {"metavar": "NEW.csv"}),
             ("--out", "where to write (default: the terminal)", _FILE | {"metavar": "FILE.csv"}),
             _HEADER,
-            (
-                "--missing",
-                "what marks missing cells (default: as the model was fitted)",
-                _MARKS,
-            ),
+            ("--missing", "texts of missing cells (default: those of the fit)", _MARKS),
             ("--force", "replace a file that exists", _FLAG),
         ),
     ),

@@ -13,9 +13,9 @@ from rich.console import Console
 
 from pcvm_pymc.experiments.errors import UsageError, first_line
 from pcvm_pymc.experiments.tables import (
+    cells_of,
     checked_width,
     labels_and_features,
-    lines_of,
     quiet,
     read_table,
     tell,
@@ -32,9 +32,8 @@ _GROWTH = 2.6
 def fit(options: argparse.Namespace, console: Console) -> None:
     """Fit a classifier to a table, and write it into a file."""
     _check_free(options.out, options.force)
-    text = None if options.target is None else [options.target]
-    marks = options.missing
-    frame = read_table(options.file, options.header, console, text=text, missing=marks)
+    how = {"text": [options.target], "missing": options.missing}
+    frame = read_table(options.file, options.header, console, **how)
     labels, features = labels_and_features(options.file, frame, options.target, least=2)
     _check_size(options, len(features))
     from pcvm_pymc.experiments.model_files import FittedTable, TableScaler
@@ -56,9 +55,9 @@ def fit(options: argparse.Namespace, console: Console) -> None:
             model.fit(X, y)
         except ValueError as error:
             raise UsageError(f"{options.file}: {first_line(error)}") from None
-    found = FittedTable.of(scaler, model, str(labels.name))
     classes = labels.cat.categories.to_numpy(str)
-    replace(found, classes=classes, missing=tuple(marks)).save(options.out)
+    found = replace(FittedTable.of(scaler, model, str(labels.name)), classes=classes)
+    replace(found, missing=tuple(options.missing)).save(options.out)
     console.print(
         f"{_described(model)}; {time.perf_counter() - began:.1f} s. Written to {options.out}",
         markup=False,
@@ -158,15 +157,10 @@ def predict(options: argparse.Namespace, console: Console) -> None:
 
 def _score(found: pd.DataFrame, labels: pd.Series, target: str, console: Console) -> None:
     """Print error and log loss where the labels are known."""
-    known = labels.map(lambda each: f"P({each})" in found.columns)
-    other = labels.notna() & ~known
-    if other.any():
-        shown = ", ".join(map(repr, labels[other].unique()[:3]))
-        console.print(
-            f"{target} is {shown} in {lines_of(other)}, which the model was not fitted with",
-            markup=False,
-            soft_wrap=True,
-        )
+    known = labels.notna() & labels.map(lambda each: f"P({each})" in found.columns)
+    if (other := labels.notna() & ~known).any():
+        said = f"{cells_of(labels, other)}: no label that the model was fitted with"
+        console.print(said, markup=False, soft_wrap=True)
     if not known.any():
         return
     rows = np.flatnonzero(known)

@@ -15,7 +15,7 @@ from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece, PerCentre
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, MultinomialProbit, Probit
 from pcvm_pymc.estimators.average import class_probability
 from pcvm_pymc.experiments.errors import UsageError
-from pcvm_pymc.experiments.tables import MISSING, lines_of
+from pcvm_pymc.experiments.tables import MISSING, cells_of
 from pcvm_pymc.inference.files import read_arrays, write_arrays
 
 _KIND = "pcvm model"
@@ -154,32 +154,33 @@ def _texts_in(column: pd.Series) -> list[str]:
 def _check_missing(path: Path, frame: pd.DataFrame, remedy: str) -> None:
     holes = [each for each in frame if frame[each].isna().any()]
     if holes:
-        shown = ", ".join(f"{each} ({lines_of(frame[each].isna())})" for each in holes[:5])
+        shown = ", ".join(cells_of(frame[each], frame[each].isna()) for each in holes[:5])
         raise UsageError(f"{path} has missing values in {shown}; {remedy}")
 
 
 def _check_infinite(path: Path, frame: pd.DataFrame, numbers: list[str]) -> None:
     infinite = [each for each in numbers if np.isinf(frame[each].to_numpy(float)).any()]
     if infinite:
-        shown = ", ".join(f"{each} ({lines_of(np.isinf(frame[each]))})" for each in infinite[:5])
+        shown = ", ".join(cells_of(frame[each], np.isinf(frame[each])) for each in infinite[:5])
         raise UsageError(f"{path} has infinite values in {shown}; remove them")
 
 
 def _check_odd_cells(path: Path, column: pd.Series, *, few: bool = True) -> None:
     """Raise where a column of text has numbers in another spelling, or (`few`) some cells that are none."""
     present = column.notna() & ~column.isin(MISSING)
-    odd = present & pd.to_numeric(column, errors="coerce").isna()
-    wrong = odd if odd.any() else present  # numbers with points, in a table of decimal commas
-    shown = f"{', '.join(map(repr, column[wrong].unique()[:3]))} ({lines_of(wrong)})"
-    if present.any() and column[odd].str.fullmatch(_SPELT).all():
+    strange = present & pd.to_numeric(column, errors="coerce").isna()
+    odd = strange & ~column.str.fullmatch(_SPELT, na=False)
+    if present.any() and not odd.any():
+        # without a strange one they have points, in a table of decimal commas
+        shown = cells_of(column, strange if strange.any() else present)
         raise UsageError(
-            f"column {column.name!r} of {path} has numbers such as {shown}, in which a mark may part "
-            "thousands or decimals, or a unit follows; write them as 1234.5, with a point and nothing "
-            "else (decimal commas: in every number of the table)"
+            f"{path} has numbers with a mark that may part thousands or decimals, or a unit, in column "
+            f"{shown}; write them as 1234.5, with a point and nothing else (decimal "
+            "commas: in every number of the table)"
         )
     if few and 0 < odd.sum() < present.sum() / 2:
         raise UsageError(
-            f"column {column.name!r} of {path} has numbers and {odd.sum()} values that are none: {shown}; "
+            f"{path} has numbers and {odd.sum()} values that are none in column {cells_of(column, odd)}; "
             "write numbers as in 1234.5, leave missing values empty, or name what marks them in --missing"
         )
 

@@ -20,19 +20,17 @@ from pcvm_pymc.experiments.errors import UsageError, first_line
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas", r"\s+": "spaces"}
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _LINES = 30  # by which the separator is recognised
-_STATED = re.compile(r'"?sep=(.)"?')  # the first line of some spreadsheets' tables
 _END = "\0"  # the last line, but in an open quotation
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")  # or three decimals
-_TRUTHS = {
-    each: float(each[0] in "tT")
-    for word in ("true", "false")
-    for each in (word, word.upper(), word.title())
-}
+_TRUTHS = {"true": 1.0, "false": 0.0}
 # what pandas takes for missing; and the mark of many old tables
 _NAN = r"#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|<NA>|N/A|NA|NULL|NaN|None|n/a|nan|null"
 MISSING = frozenset([*_NAN.split("|"), "?"])
 _MOST_CLASSES = 30  # more are numbers, not labels, as a rule
 _NEEDED = "needed a CSV file with a header row"
+csv.field_size_limit(1 << 30)  # a long line is one cell where the separator is another
+
+type Texts = Collection[str | None]
 
 
 @dataclass(frozen=True)
@@ -57,12 +55,7 @@ class Rows:
 
 
 def read_table(
-    path: Path,
-    header: str,
-    console: Console,
-    *,
-    text: Collection[str] | None = None,
-    missing: Collection[str] = (),
+    path: Path, header: str, console: Console, *, text: Texts = (None,), missing: Texts = ()
 ) -> pd.DataFrame:
     """Read a table of text, and print what was recognised that a reader might not expect.
 
@@ -75,8 +68,8 @@ def read_table(
     header : {"auto", "yes", "no"}
         Whether the first line has the names of the columns; ``"auto"`` raises where it seems to have numbers.
     console : Console
-    text : collection of str, optional
-        Columns that stay as they are written, numbers too; default: the last one.
+    text : collection of str
+        Columns that stay as they are written, numbers too; None is the last one.
     missing : collection of str
         What marks a missing cell, besides emptiness, and in columns of numbers `MISSING`.
 
@@ -85,17 +78,11 @@ def read_table(
     UsageError
         If there is no such file, or it cannot be read.
     """
-    raw, encoding = _bytes(path)
-    try:
-        lines = list(io.StringIO(raw.decode(encoding), newline=""))
-    except UnicodeError as error:
-        raise UsageError(f"{path} cannot be read as CSV: {first_line(error)}") from None
+    content, encoding = _content(path)
+    lines = list(io.StringIO(content, newline=""))
     separator = _separator([line for line in lines[:_LINES] if line.strip()])
-    if lines and (stated := _STATED.fullmatch(lines[0].rstrip("\r\n"))):
-        separator, lines[0] = stated[1], ""
     said = [] if encoding.startswith("utf-8") else [f"read as {encoding}"]
-    if separator != ",":
-        said.append(f"separated by {_SEPARATORS.get(separator, repr(separator))}")
+    said += [] if separator == "," else [f"separated by {_SEPARATORS[separator]}"]
     names, frame, quoted = _rectangle(path, lines, separator, header, said)
     frame = _named(path, frame, names, quoted, said)
     frame = _typed(frame, separator, text, missing, said)
@@ -109,14 +96,11 @@ def _rectangle(
     """Return names of columns, cells by their lines, and whether each line begins with a quoted name."""
     at, rows, begun = [], [], 0
     reader = _reader([*lines, _END], separator)
-    try:
-        for row in reader:
-            if len(row) > 1 or "".join(row).strip():  # no blank line
-                at.append(begun + 1)
-                rows.append(row)
-            begun = reader.line_num
-    except csv.Error as error:
-        raise UsageError(f"{path} cannot be read as CSV: line {begun + 1}: {error}") from None
+    for row in reader:
+        if len(row) > 1 or "".join(row).strip():  # no blank line
+            at.append(begun + 1)
+            rows.append(row)
+        begun = reader.line_num
     if rows[-1] != [_END]:
         raise UsageError(
             f"{path} cannot be read as CSV: a quotation mark is opened in line {at[-1]}, not closed"
@@ -130,7 +114,7 @@ def _rectangle(
     if header == "no":
         names = [f"column{i + 1}" for i in range(len(names))]
     else:
-        rows, at = rows[1:], at[1:]
+        del at[0], rows[0]
     if not rows:
         raise UsageError(f"{path} has a header but no rows")
     # in quotes, and not everything else is: as R writes the names of rows
@@ -145,12 +129,12 @@ def _rectangle(
     uneven = [i for i, row in enumerate(rows) if len(row) != len(names)]
     if uneven:
         row = rows[uneven[0]]
-        few = "leave a missing cell empty, between its separators"
-        many = "a separator within a cell, such as a decimal comma, needs quotes, a column a name"
+        remedy = "a separator within a cell, such as a decimal comma, needs quotes, a column a name"
+        if len(row) < len(names):
+            remedy = "leave a missing cell empty, between its separators"
         raise UsageError(
             f"line {at[uneven[0]]} of {path} has {len(row)} cells ({', '.join(map(repr, row[:5]))}), "
-            f"line {start} has {len(names)}; so it is in {len(uneven)} of {len(rows)} rows; "
-            f"{few if len(row) < len(names) else many}"
+            f"line {start} has {len(names)}; so it is in {len(uneven)} of {len(rows)} rows; {remedy}"
         )
     return names, pd.DataFrame(rows, index=at, dtype=object), quoted
 
@@ -158,21 +142,16 @@ def _rectangle(
 def _are_row_names(cells: pd.Series, quoted: bool) -> bool:
     """Whether cells count the rows, or are different texts, or different whole numbers in quotes."""
     numbers = pd.to_numeric(cells, errors="coerce")
-    if numbers.iloc[0] in (0, 1) and (numbers == numbers.iloc[0] + np.arange(len(cells))).all():
-        return True
-    whole = quoted and (numbers % 1 == 0).all()
-    return bool(cells.is_unique and (whole or numbers.isna().all()))
+    first, whole = numbers.iloc[0], quoted and (numbers % 1 == 0).all()
+    counts = first in (0, 1) and (numbers == first + np.arange(len(cells))).all()
+    return bool(counts or (cells.is_unique and (whole or numbers.isna().all())))
 
 
 def _typed(
-    frame: pd.DataFrame,
-    separator: str,
-    text: Collection[str] | None,
-    missing: Collection[str],
-    said: list[str],
+    frame: pd.DataFrame, separator: str, text: Texts, missing: Texts, said: list[str]
 ) -> pd.DataFrame:
     """Return columns of numbers and of trimmed text, in which missing cells are NaN."""
-    text = frame.columns[-1:] if text is None else text
+    text = [frame.columns[-1] if each is None else each for each in text]
     empty = ["", *missing]
     plain = frame.apply(pd.to_numeric, errors="coerce")
     plain = plain.loc[:, plain.notna().all() & ~plain.columns.isin(text) & (not missing)]
@@ -189,17 +168,16 @@ def _typed(
         if name in text or numbers is None:
             typed[name] = column
             odd = column.isin(MISSING)
-            if odd.any() and numbers is None:
-                left.append(_cells(column, odd))
+            left += [cells_of(column, odd)] if odd.any() and numbers is None else []
             spellings = frame[name][column.notna()].unique()
             if len(spellings) > column.nunique():
-                alike = [each for each in spellings if each != each.strip()]
-                merged.append(f"{name} ({', '.join(map(repr, alike[:3]))})")
+                alike = [repr(each) for each in spellings if each != each.strip()]
+                merged.append(f"{name} ({', '.join(alike[:3])})")
         else:
             typed[name] = numbers
-            truths += [str(name)] if column.isin(_TRUTHS).any() else []
+            truths += [str(name)] if column.str.lower().isin(_TRUTHS).any() else []
         gone = typed[name].isna() & (trimmed[name] != "")
-        taken += [_cells(trimmed[name], gone)] if gone.any() else []
+        taken += [cells_of(trimmed[name], gone)] if gone.any() else []
     for what, found in (
         ("taken as missing: ", taken),
         ("text, not missing (name it in --missing if it is): ", left),
@@ -210,10 +188,10 @@ def _typed(
     return pd.DataFrame(typed)[frame.columns]
 
 
-def _cells(column: pd.Series, where: pd.Series) -> str:
-    """Return a column's name, with the different texts of some cells and their lines."""
-    found = ", ".join(map(repr, column[where].unique()[:3]))
-    return f"{column.name} ({found} in {lines_of(where)})"
+def cells_of(column: pd.Series, where: pd.Series) -> str:
+    """Return a column's name, with the different texts of some cells, if any, and their lines."""
+    found = ", ".join(map(repr, column[where].dropna().astype(object).unique()[:3]))
+    return f"{column.name} ({found}{' in ' * bool(found)}{lines_of(where)})"
 
 
 def lines_of(where: pd.Series) -> str:
@@ -231,7 +209,8 @@ def _numbers(column: pd.Series, decimals: str) -> pd.Series | None:
         present = column[numbers.isna() & column.notna() & ~column.isin(MISSING)]
         if present.empty:
             return numbers
-    return column.map(_TRUTHS) if set(column.dropna()) <= {*_TRUTHS, *MISSING} else None
+    truths = column.mask(column.isin(MISSING)).str.lower()
+    return truths.map(_TRUTHS) if truths.dropna().isin(_TRUTHS).all() else None
 
 
 def _decimal(cells: pd.DataFrame, separator: str, points: bool) -> str:
@@ -264,8 +243,8 @@ def tell(console: Console, name: str, said: Iterable[str]) -> None:
         console.print(f"{name}: {each}", style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
-def _bytes(path: Path) -> tuple[bytes, str]:
-    """Return a file's bytes and their encoding: by its mark, else UTF-8 where it is, else that of Windows."""
+def _content(path: Path) -> tuple[str, str]:
+    """Return a file's text and its encoding: by its mark, else UTF-8 where it is, else that of Windows."""
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -274,20 +253,17 @@ def _bytes(path: Path) -> tuple[bytes, str]:
         raise UsageError(f"{path} is a folder; {_NEEDED}") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read as CSV: {first_line(error)}") from None
-    for mark, name in _BOMS.items():
-        if raw.startswith(mark):
-            return raw, name
-    if b"\0" in raw:
+    marked = [name for mark, name in _BOMS.items() if raw.startswith(mark)]
+    if not marked and b"\0" in raw:
         raise UsageError(
             f"{path} is no text (a spreadsheet, an archive?); save it as CSV, with a header row"
         )
-    for name in ("utf-8", "cp1252"):
+    for name in marked or ("utf-8", "cp1252", "latin-1"):
         try:
-            raw.decode(name)
+            return raw.decode(name), name
         except UnicodeDecodeError:
             continue
-        return raw, name
-    return raw, "latin-1"
+    raise UsageError(f"{path} cannot be read as CSV: it begins as {marked[0]}, but is not")
 
 
 def _reader(lines: list[str], separator: str) -> Any:
@@ -307,29 +283,17 @@ def _separator(lines: list[str]) -> str:
     other = re.search(r"[;\t|]", lines[0]) or "," in "".join(lines) if lines else None
 
     def alike(separator: str) -> int:
-        try:
-            first, *rest = [len(row) for row in _reader(lines, separator)] or [0]
-        except csv.Error:  # a long line, which is one cell
-            return -1
-        if first < 2 or (separator == r"\s+" and other):
-            return -1
-        return rest.count(first)
+        first, *rest = [len(row) for row in _reader(lines, separator)] or [0]
+        return -1 if first < 2 or (separator == r"\s+" and other) else rest.count(first)
 
     best = max(_SEPARATORS, key=alike)
     return best if alike(best) >= 0 else ","
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text.replace(",", "."))
-    except ValueError:
-        return False
-    return True
-
-
 def _check_header(path: Path, names: list[str]) -> None:
     """Raise where more than half of the names are numbers."""
-    found = [each for each in names if _is_number(each)]
+    texts = pd.Series(names, dtype=object).str.replace(",", ".")
+    found = [names[i] for i in np.flatnonzero(pd.to_numeric(texts, errors="coerce").notna())]
     if len(found) > len(names) / 2:
         raise UsageError(
             f"line 1 of {path} has numbers ({', '.join(found[:4])}) where names of columns are needed: a "
@@ -390,10 +354,8 @@ def labels_and_features(
         numbers = None
     absent = labels.isna() if numbers is None else numbers.isna()
     if absent.any():
-        marks = "".join(f", {each!r}" for each in labels[absent].dropna().unique()[:3])
         raise UsageError(
-            f"{path} has {int(absent.sum())} rows without a label in {target!r}{marks}, in "
-            f"{lines_of(absent)}; remove them"
+            f"{path} has {absent.sum()} rows without a label: {cells_of(labels, absent)}; remove them"
         )
     counts = labels.value_counts()
     if numbers is not None and (len(counts) > _MOST_CLASSES or (numbers % 1 != 0).any()):
