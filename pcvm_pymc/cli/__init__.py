@@ -30,7 +30,7 @@ _WIDTH = {"default": "auto", "metavar": "W|auto"}
 
 _SEED = ("--seed", "random seed (default: 0)", _NUMBER | {"default": 0})
 _HEADER = ("--header", "whether line 1 has names (default: auto, which refuses numbers)", _AUTO)
-_MISSING = ("--missing", "texts of missing cells, such as NA,? (default: empty ones)", _MARKS)
+_MISSING = ("--missing", "texts of missing fields, such as NA,? (default: empty ones)", _MARKS)
 _TABLE: tuple[Option, ...] = (
     ("--target", "label column, kept as written (default: the last)", {"metavar": "COLUMN"}),
     _HEADER,
@@ -56,8 +56,8 @@ _COMMANDS = {
     "fit": _Command(
         ("experiments.fitting", "fit"),
         "Fit a classifier to a table and keep it in a file. The classifier is PCVMClassifier, or "
-        "MPCVMClassifier for several classes, on standardised columns. Every row needs as many cells as the "
-        "header. Missing are empty cells and those of --missing, in columns of numbers also NA, NaN, null, ? "
+        "MPCVMClassifier for several classes, on standardised columns. Every row needs as many fields as the header. "
+        "Missing are empty fields and those of --missing, in columns of numbers also NA, NaN, null, ? "
         "and their like.",
         (
             ("file", "a table with a label column", _FILE),
@@ -77,7 +77,7 @@ _COMMANDS = {
             ("file", "a table with the same columns", _FILE | {"metavar": "NEW.csv"}),
             ("--out", "where to write (default: the terminal)", _FILE | {"metavar": "FILE.csv"}),
             _HEADER,
-            ("--missing", "texts of missing cells (default: those of the fit)", _MARKS),
+            ("--missing", "texts of missing fields (default: those of the fit)", _MARKS),
             ("--force", "replace a file that exists", _FLAG),
         ),
     ),

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from pcvm_pymc.experiments.errors import UsageError, first_line
 from pcvm_pymc.experiments.tables import (
-    cells_of,
     checked_width,
+    fields_of,
     labels_and_features,
     quiet,
     read_table,
@@ -159,7 +159,7 @@ def _score(found: pd.DataFrame, labels: pd.Series, target: str, console: Console
     """Print error and log loss where the labels are known."""
     known = labels.notna() & labels.map(lambda each: f"P({each})" in found.columns)
     if (other := labels.notna() & ~known).any():
-        said = f"{cells_of(labels, other)}: no label that the model was fitted with"
+        said = f"{fields_of(labels, other)}: no label that the model was fitted with"
         console.print(said, markup=False, soft_wrap=True)
     if not known.any():
         return

@@ -15,7 +15,7 @@ from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece, PerCentre
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, MultinomialProbit, Probit
 from pcvm_pymc.estimators.average import class_probability
 from pcvm_pymc.experiments.errors import UsageError
-from pcvm_pymc.experiments.tables import MISSING, cells_of
+from pcvm_pymc.experiments.tables import MISSING, fields_of
 from pcvm_pymc.inference.files import read_arrays, write_arrays
 
 _KIND = "pcvm model"
@@ -69,7 +69,7 @@ class TableScaler(TransformerMixin, BaseEstimator):
         text = [str(each) for each in frame if str(each) not in numbers]
         for each in text:
             few = not categorical or frame[each].nunique() > _MOST_CODES
-            _check_odd_cells(path, frame[each], few=few)
+            _check_odd_fields(path, frame[each], few=few)
         if text and not categorical:
             shown = ", ".join(f"{each} ({frame[each].dropna().iloc[0]!r})" for each in text[:5])
             raise UsageError(
@@ -129,7 +129,7 @@ class TableScaler(TransformerMixin, BaseEstimator):
         numeric = pd.api.types.is_numeric_dtype
         text = [each for each in self.numbers if not numeric(frame[each].dtype)]
         for each in text:
-            _check_odd_cells(path, frame[each])
+            _check_odd_fields(path, frame[each])
         if text:
             raise UsageError(
                 f"{path} has text in {', '.join(text[:5])}, which were numbers when the model was fitted"
@@ -154,25 +154,25 @@ def _texts_in(column: pd.Series) -> list[str]:
 def _check_missing(path: Path, frame: pd.DataFrame, remedy: str) -> None:
     holes = [each for each in frame if frame[each].isna().any()]
     if holes:
-        shown = ", ".join(cells_of(frame[each], frame[each].isna()) for each in holes[:5])
+        shown = ", ".join(fields_of(frame[each], frame[each].isna()) for each in holes[:5])
         raise UsageError(f"{path} has missing values in {shown}; {remedy}")
 
 
 def _check_infinite(path: Path, frame: pd.DataFrame, numbers: list[str]) -> None:
     infinite = [each for each in numbers if np.isinf(frame[each].to_numpy(float)).any()]
     if infinite:
-        shown = ", ".join(cells_of(frame[each], np.isinf(frame[each])) for each in infinite[:5])
+        shown = ", ".join(fields_of(frame[each], np.isinf(frame[each])) for each in infinite[:5])
         raise UsageError(f"{path} has infinite values in {shown}; remove them")
 
 
-def _check_odd_cells(path: Path, column: pd.Series, *, few: bool = True) -> None:
-    """Raise where a column of text has numbers in another spelling, or (`few`) some cells that are none."""
+def _check_odd_fields(path: Path, column: pd.Series, *, few: bool = True) -> None:
+    """Raise where a column of text has numbers in another spelling, or (`few`) some fields that are none."""
     present = column.notna() & ~column.isin(MISSING)
     strange = present & pd.to_numeric(column, errors="coerce").isna()
     odd = strange & ~column.str.fullmatch(_SPELT, na=False)
     if present.any() and not odd.any():
         # without a strange one they have points, in a table of decimal commas
-        shown = cells_of(column, strange if strange.any() else present)
+        shown = fields_of(column, strange if strange.any() else present)
         raise UsageError(
             f"{path} has numbers with a mark that may part thousands or decimals, or a unit, in column "
             f"{shown}; write them as 1234.5, with a point and nothing else (decimal "
@@ -180,7 +180,7 @@ def _check_odd_cells(path: Path, column: pd.Series, *, few: bool = True) -> None
         )
     if few and 0 < odd.sum() < present.sum() / 2:
         raise UsageError(
-            f"{path} has numbers and {odd.sum()} values that are none in column {cells_of(column, odd)}; "
+            f"{path} has numbers and {odd.sum()} values that are none in column {fields_of(column, odd)}; "
             "write numbers as in 1234.5, leave missing values empty, or name what marks them in --missing"
         )
 
@@ -226,7 +226,7 @@ class FittedTable:
     target : str
         The label column.
     missing : tuple of str
-        What marks missing cells in tables, besides emptiness.
+        What marks missing fields in tables, besides emptiness.
     """
 
     scaler: TableScaler

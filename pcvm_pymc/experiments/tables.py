@@ -28,7 +28,7 @@ _NAN = r"#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|<NA>|N/A|NA
 MISSING = frozenset([*_NAN.split("|"), "?"])
 _MOST_CLASSES = 30  # more are numbers, not labels, as a rule
 _NEEDED = "needed a CSV file with a header row"
-csv.field_size_limit(1 << 30)  # a long line is one cell where the separator is another
+csv.field_size_limit(1 << 30)  # a long line is one field where the separator is another
 
 type Texts = Collection[str | None]
 
@@ -59,7 +59,7 @@ def read_table(
 ) -> pd.DataFrame:
     """Read a table of text, and print what was recognised that a reader might not expect.
 
-    Every row has as many cells as the header. Texts are trimmed. Columns whose cells are numbers (also with
+    Every row has as many fields as the header. Texts are trimmed. Columns whose fields are numbers (also with
     decimal commas), or TRUE and FALSE, are numbers. The index has the lines of the rows.
 
     Parameters
@@ -71,7 +71,7 @@ def read_table(
     text : collection of str
         Columns that stay as they are written, numbers too; None is the last one.
     missing : collection of str
-        What marks a missing cell, besides emptiness, and in columns of numbers `MISSING`.
+        What marks a missing field, besides emptiness, and in columns of numbers `MISSING`.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def read_table(
 def _rectangle(
     path: Path, lines: list[str], separator: str, header: str, said: list[str]
 ) -> tuple[list[str], pd.DataFrame, bool]:
-    """Return names of columns, cells by their lines, and whether each line begins with a quoted name."""
+    """Return names of columns, fields by their lines, and whether each line begins with a quoted name."""
     at, rows, begun = [], [], 0
     reader = _reader([*lines, _END], separator)
     for row in reader:
@@ -124,39 +124,41 @@ def _rectangle(
     )
     longer = {len(row) for row in rows} == {len(names) + 1} and any(row[-1].strip() for row in rows)
     if longer and quoted and _are_row_names(pd.Series([row[0] for row in rows]), quoted):
-        said.append(f"the header has {len(names)} names, each row a cell more, in front")
+        said.append(f"the header has {len(names)} names, each row a field more, in front")
         names = ["", *names]
     uneven = [i for i, row in enumerate(rows) if len(row) != len(names)]
     if uneven:
         row = rows[uneven[0]]
-        remedy = "a separator within a cell, such as a decimal comma, needs quotes, a column a name"
+        remedy = (
+            "a separator within a field, such as a decimal comma, needs quotes, a column a name"
+        )
         if len(row) < len(names):
-            remedy = "leave a missing cell empty, between its separators"
+            remedy = "leave a missing field empty, between its separators"
         raise UsageError(
-            f"line {at[uneven[0]]} of {path} has {len(row)} cells ({', '.join(map(repr, row[:5]))}), "
+            f"line {at[uneven[0]]} of {path} has {len(row)} fields ({', '.join(map(repr, row[:5]))}), "
             f"line {start} has {len(names)}; so it is in {len(uneven)} of {len(rows)} rows; {remedy}"
         )
     return names, pd.DataFrame(rows, index=at, dtype=object), quoted
 
 
-def _are_row_names(cells: pd.Series, quoted: bool) -> bool:
-    """Whether cells count the rows, or are different texts, or different whole numbers in quotes."""
-    numbers = pd.to_numeric(cells, errors="coerce")
+def _are_row_names(fields: pd.Series, quoted: bool) -> bool:
+    """Whether fields count the rows, or are different texts, or different whole numbers in quotes."""
+    numbers = pd.to_numeric(fields, errors="coerce")
     first, whole = numbers.iloc[0], quoted and (numbers % 1 == 0).all()
-    counts = first in (0, 1) and (numbers == first + np.arange(len(cells))).all()
-    return bool(counts or (cells.is_unique and (whole or numbers.isna().all())))
+    counts = first in (0, 1) and (numbers == first + np.arange(len(fields))).all()
+    return bool(counts or (fields.is_unique and (whole or numbers.isna().all())))
 
 
 def _typed(
     frame: pd.DataFrame, separator: str, text: Texts, missing: Texts, said: list[str]
 ) -> pd.DataFrame:
-    """Return columns of numbers and of trimmed text, in which missing cells are NaN."""
+    """Return columns of numbers and of trimmed text, in which missing fields are NaN."""
     text = [frame.columns[-1] if each is None else each for each in text]
     empty = ["", *missing]
     plain = frame.apply(pd.to_numeric, errors="coerce")
     plain = plain.loc[:, plain.notna().all() & ~plain.columns.isin(text) & (not missing)]
     trimmed = frame.drop(columns=plain).map(str.strip).astype(object)
-    points = any("." in cell for cell in frame[list(plain)].to_numpy().flat)
+    points = any("." in field for field in frame[list(plain)].to_numpy().flat)
     decimal = _decimal(trimmed.mask(trimmed.isin(empty)), separator, points)
     if decimal == ",":  # a point may part thousands there
         said.append("decimal commas")
@@ -168,7 +170,7 @@ def _typed(
         if name in text or numbers is None:
             typed[name] = column
             odd = column.isin(MISSING)
-            left += [cells_of(column, odd)] if odd.any() and numbers is None else []
+            left += [fields_of(column, odd)] if odd.any() and numbers is None else []
             spellings = frame[name][column.notna()].unique()
             if len(spellings) > column.nunique():
                 alike = [repr(each) for each in spellings if each != each.strip()]
@@ -177,7 +179,7 @@ def _typed(
             typed[name] = numbers
             truths += [str(name)] if column.str.lower().isin(_TRUTHS).any() else []
         gone = typed[name].isna() & (trimmed[name] != "")
-        taken += [cells_of(trimmed[name], gone)] if gone.any() else []
+        taken += [fields_of(trimmed[name], gone)] if gone.any() else []
     for what, found in (
         ("taken as missing: ", taken),
         ("text, not missing (name it in --missing if it is): ", left),
@@ -188,8 +190,8 @@ def _typed(
     return pd.DataFrame(typed)[frame.columns]
 
 
-def cells_of(column: pd.Series, where: pd.Series) -> str:
-    """Return a column's name, with the different texts of some cells, if any, and their lines."""
+def fields_of(column: pd.Series, where: pd.Series) -> str:
+    """Return a column's name, with the different texts of some fields, if any, and their lines."""
     found = ", ".join(map(repr, column[where].dropna().astype(object).unique()[:3]))
     return f"{column.name} ({found}{' in ' * bool(found)}{lines_of(where)})"
 
@@ -202,7 +204,7 @@ def lines_of(where: pd.Series) -> str:
 
 
 def _numbers(column: pd.Series, decimals: str) -> pd.Series | None:
-    """Return the numbers that all cells are, by the first of some decimal marks, or None; NaN for missing."""
+    """Return the numbers that all fields are, by the first of some decimal marks; None if one is none."""
     for mark in decimals:
         text = column.str.translate({ord("."): "x", ord(","): "."}) if mark == "," else column
         numbers = pd.to_numeric(text, errors="coerce")
@@ -213,10 +215,10 @@ def _numbers(column: pd.Series, decimals: str) -> pd.Series | None:
     return truths.map(_TRUTHS) if truths.dropna().isin(_TRUTHS).all() else None
 
 
-def _decimal(cells: pd.DataFrame, separator: str, points: bool) -> str:
-    """Return the decimal mark: a comma where some are, which are no thousands marks, nor beside points."""
+def _decimal(fields: pd.DataFrame, separator: str, points: bool) -> str:
+    """Return the decimal mark: a comma where some are that part no thousands, and no points are."""
     commas = False
-    for _, column in cells.items():
+    for _, column in fields.items():
         with_comma = column[column.str.contains(",", regex=False, na=False)]
         if len(with_comma) and _numbers(column, ",") is not None:
             commas |= separator == ";" or not with_comma.str.fullmatch(_THOUSANDS).all()
@@ -267,7 +269,7 @@ def _content(path: Path) -> tuple[str, str]:
 
 
 def _reader(lines: list[str], separator: str) -> Any:
-    """Return what splits lines into cells, in which quoted separators do not count."""
+    """Return what splits lines into fields, in which quoted separators do not count."""
     if separator == r"\s+":
         lines, separator = [" ".join(line.split()) for line in lines], " "
     quoted = any(' "' in line for line in lines)  # a blank before a quotation mark
@@ -275,7 +277,7 @@ def _reader(lines: list[str], separator: str) -> Any:
 
 
 def _separator(lines: list[str]) -> str:
-    """Return the separator by which most lines have as many cells as the first, two or more; else commas.
+    """Return the separator by which most lines have as many fields as the first, two or more; else commas.
 
     A comma comes late, as it may be the decimal mark, and spaces only where there is no comma, nor another
     separator in the header.
@@ -355,7 +357,7 @@ def labels_and_features(
     absent = labels.isna() if numbers is None else numbers.isna()
     if absent.any():
         raise UsageError(
-            f"{path} has {absent.sum()} rows without a label: {cells_of(labels, absent)}; remove them"
+            f"{path} has {absent.sum()} rows without a label: {fields_of(labels, absent)}; remove them"
         )
     counts = labels.value_counts()
     if numbers is not None and (len(counts) > _MOST_CLASSES or (numbers % 1 != 0).any()):

@@ -149,7 +149,7 @@ SAME = {  # the same table, written otherwise
 
 
 SAID = {
-    "R's write.table": "the header has 3 names, each row a cell more, in front",
+    "R's write.table": "the header has 3 names, each row a field more, in front",
     "R's write.csv": "column 1 has no name and counts or names the rows: left out",
     "blanks": "blanks around texts are removed, which makes some the same: sort ('cat ', ' dog', ' cat')",
     "decimal commas": "decimal commas",
@@ -192,7 +192,7 @@ def test_rows_of_another_length_are_refused_by_line(fitted, tmp_path, capsys, se
             lambda: main(["compare", str(table), "--target", "sort"]),
         ):
             said = complaint(capsys, run())
-            assert f"line {line} of {table} has {n} cells (" in said
+            assert f"line {line} of {table} has {n} fields (" in said
             assert "line 1 has 3" in said
 
 
