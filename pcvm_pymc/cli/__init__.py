@@ -56,9 +56,8 @@ _COMMANDS = {
     "fit": _Command(
         ("experiments.fitting", "fit"),
         "Fit a classifier to a table and keep it in a file. The classifier is PCVMClassifier, or "
-        "MPCVMClassifier for several classes, on standardised columns. Every row needs as many fields as the header. "
-        "Missing are empty fields and those of --missing, in columns of numbers also NA, NaN, null, ? "
-        "and their like.",
+        "MPCVMClassifier for several classes, on standardised columns. Rows have as many fields as the header. "
+        "Missing are empty ones and those of --missing, among numbers also NA, NaN, null, ? and their like.",
         (
             ("file", "a table with a label column", _FILE),
             ("--out", "the file to write", _FILE | {"required": True, "metavar": "MODEL"}),

@@ -91,16 +91,6 @@ def test_what_is_no_table_is_named(tmp_path, content, words):
     refused(re.escape(words), read_table, path, "auto", Console(), error=UsageError)
 
 
-def test_numbers_with_a_few_other_cells_are_not_called_text(tmp_path, capsys):
-    frame = NUMBERS.astype(object)
-    frame.loc[3, "weight"] = "heavy"
-    path = written(tmp_path / "x.csv", frame)
-    said = complaint(capsys, fit(path, tmp_path / "m", "--target", "sort"))
-    assert "has numbers and 1 values that are none in column weight ('heavy' in line 5)" in said
-    encoded = fit(path, tmp_path / "m", "--target", "sort", "--categorical")
-    assert complaint(capsys, encoded) == said
-
-
 WORDS = NUMBERS.round(3).astype(str)[["sort", "höhe", "weight"]]
 SEPARATORS = [",", ";", "\t"]
 
@@ -176,13 +166,10 @@ def test_rows_of_another_length_are_refused_by_line(fitted, tmp_path, capsys, se
     order = [WORDS, WORDS[["weight", "sort", "höhe"]], WORDS[["höhe", "weight", "sort"]]]
     ends = [(sep + "17", 4), (sep, 4), (3 * sep, 6)]
     tables = [(text_of(each, sep, end=end), 2, n) for each in order for end, n in ends]
-    counted = WORDS.assign(sort=[str(i) for i in range(48)])  # whose first cells look like a count
-    every = '"' + WORDS + '"'  # R quotes no numbers
-    tables += [
-        (text_of(counted, sep, end=sep + "1"), 2, 4),
-        (text_of(every, sep, front='"name {}"'.format), 2, 4),
-        (text_of(WORDS, sep) + f"cat{sep}1\n", 50, 2),
-    ]
+    counted = WORDS.assign(sort=[str(i) for i in range(48)])
+    quoted = text_of('"' + WORDS + '"', sep, front='"name {}"'.format)  # R quotes no numbers
+    tables += [(text_of(counted, sep, end=sep + "1"), 2, 4), (quoted, 2, 4)]
+    tables += [(text_of(WORDS, sep) + f"cat{sep}1\n", 50, 2)]
     table = tmp_path / "x.csv"
     for text, line, n in tables:
         table.write_text(text)
@@ -238,8 +225,9 @@ def test_missing_labels_and_numbers_are_named_by_line(tmp_path, capsys, sep):
     holes.loc[[3, 7], "weight"], holes.loc[5, "weight"] = ["NA", "?"], "-"
     table.write_text(text_of(holes, sep))
     arguments = (table, tmp_path / "m", "--target", "sort", *QUICK)
-    said = complaint(capsys, fit(*arguments))
-    assert "1 values that are none in column weight ('-' in line 7)" in said
+    for more in ((), ("--categorical",)):
+        said = complaint(capsys, fit(*arguments, *more))
+        assert "1 values that are none in column weight ('-' in line 7)" in said
     assert fit(*arguments, "--missing", "-") == 2
     said = capsys.readouterr()
     assert "taken as missing: weight ('NA', '-', '?' in lines 5, 7, 9)" in said.out
