@@ -56,7 +56,7 @@ _COMMANDS = {
     "fit": _Command(
         ("experiments.fitting", "fit"),
         "Fit a classifier to a table and keep it in a file. The classifier is PCVMClassifier, or "
-        "MPCVMClassifier for several classes, on standardised columns. Rows have as many fields as the header. "
+        "MPCVMClassifier for several classes, on standardised columns. Rows are as long as the header. "
         "Missing are empty ones and those of --missing, among numbers also NA, NaN, null, ? and their like.",
         (
             ("file", "a table with a label column", _FILE),
