@@ -1,25 +1,37 @@
-"""Classifiers of few vectors elsewhere: in ONNX, and in C."""
+"""Models of few vectors elsewhere: in ONNX, and in C."""
 
 import ctypes
+import re
 import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from problems import blobs, fixed_rng, refused
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.decomposition import PCA
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
 import pcvm_pymc as pcvm
-from pcvm_pymc.core.pieces.kernels import KERNELS, Radial
+from pcvm_pymc.core.pieces.kernels import KERNELS, Radial, design_matrix
+from pcvm_pymc.core.pieces.likelihoods import StudentT
+from pcvm_pymc.estimators.average import class_probability
+from pcvm_pymc.export.c_names import check_c_name
 
 X, LABEL = blobs(60, seed=31, fixed=True)
 CLASS = np.digitize(X[:, 1], [-0.5, 0.4])
 FEW = (X[:15], LABEL[:15])
-WORDS = np.array(["low", "middle", "high"])[CLASS]
+# each would end or spoil a comment, if it could
+WORDS = np.array(["*/ int", "/*?\\\u00e9??/", "'high\"\n\\"])[CLASS]
+TARGET = 7.0 + 3.0 * np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1]
 NEW = np.vstack([3 * fixed_rng(0).normal(size=(40, 2)), [[1e3, -1e3], [0, 0]]])
 
 UP = {"width": 1.5, "algorithm": "bottom-up"}
@@ -47,6 +59,25 @@ MODELS = {
     "ten vectors after a scaler": (make_pipeline(StandardScaler(), PCVM(n_vectors=10)), LABEL),
     "several scalers": (make_pipeline(*SCALERS, *MORE, LAST), LABEL),
     "scalers that do nothing": (make_pipeline(*IDLE, pcvm.MRVMClassifier(width=1.5)), CLASS),
+    "a search": (GridSearchCV(make_pipeline(StandardScaler(), LAST), {}, cv=2), LABEL > 0),
+    "frozen": (FrozenEstimator(RVM(width=1.5).fit(X, LABEL)), LABEL),
+}
+REGRESSOR = pcvm.RVMRegressor(width=1.0, std="weights")
+TRANSFORMED = TransformedTargetRegressor(make_pipeline(RobustScaler(), REGRESSOR))
+REGRESSIONS = {
+    "normal": (REGRESSOR, TARGET),
+    "a process": (clone(REGRESSOR).set_params(std="auto"), TARGET),
+    "Student-t, a width per feature": (
+        clone(REGRESSOR).set_params(width=[1.0, 3.0], likelihood="student-t"),
+        TARGET,
+    ),
+    "no variance": (clone(REGRESSOR).set_params(likelihood=StudentT(0.3, 1.5)), TARGET),
+    "known noise, few bases": (clone(REGRESSOR).set_params(noise=0.5, basis=4), TARGET),
+    "targets about zero": (REGRESSOR, TARGET - TARGET.mean()),
+    "constant targets": (REGRESSOR, np.full(len(X), 3.0)),
+    "a pipeline": (make_pipeline(*SCALERS, REGRESSOR), TARGET),
+    "a search": (GridSearchCV(TRANSFORMED, {"transformer": [StandardScaler()]}, cv=2), TARGET),
+    "targets as they are": (TRANSFORMED, TARGET),
 }
 
 
@@ -63,37 +94,169 @@ def fitted():
     return get
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_c_function_has_the_classifiers_probabilities(name, fitted, tmp_path):
-    compiler = shutil.which("cc") or shutil.which("gcc")
+def built(source, *options, language="c"):
+    """Compile strictly, without a warning."""
+    compiler = shutil.which({"c": "gcc", "c++": "g++"}[language])
     if compiler is None:
         pytest.skip("no C compiler")
-    model = fitted(name)
-    source, library = tmp_path / "model.c", tmp_path / "model.so"
-    source.write_text(pcvm.to_c(model, "proba"))
-    strict = ["-std=c99", "-Wall", "-Wextra", "-Wno-unused-const-variable", "-Werror", "-pedantic"]
-    subprocess.run(
-        [compiler, *strict, "-O1", "-shared", "-fPIC", str(source), "-o", str(library), "-lm"],
-        check=True,
-    )
-    function = ctypes.CDLL(str(library)).proba
+    strict = ["-Wall", "-Wextra", "-Werror", "-x", language, "-", "-lm"]
+    command = [compiler, *options, *strict]
+    subprocess.run(command, check=True, input=source.encode("ascii"), timeout=60)
+
+
+def in_c(model, rows, folder, *, return_std=False):
+    """Return what the C function gives: class probabilities, or a mean, and a standard deviation."""
+    source = pcvm.to_c(model, "f", return_std=return_std)
+    library = folder / f"{len(list(folder.iterdir()))}.so"
+    built(source, "-std=c11", "-pedantic", "-fsyntax-only")
+    built(source, "-std=c99", "-pedantic", "-O1", "-shared", "-fPIC", "-o", str(library))
+    function, width = ctypes.CDLL(str(library)).f, len(getattr(model, "classes_", "ab"))
+    is_regression = not hasattr(model, "classes_")
+    function.restype = ctypes.c_double if is_regression else None
     pointer = ctypes.POINTER(ctypes.c_double)
-    found = np.empty((len(NEW), len(model.classes_)))
-    for row, out in zip(np.ascontiguousarray(NEW), found, strict=True):
-        function(row.ctypes.data_as(pointer), out.ctypes.data_as(pointer))
-    np.testing.assert_allclose(found, model.predict_proba(NEW), atol=1e-8)
+    found = np.empty((len(rows), width - is_regression * (not return_std)))
+    for row, out in zip(np.ascontiguousarray(rows), found, strict=True):
+        written = out[1:] if is_regression else out
+        more = [written.ctypes.data_as(pointer)] * bool(written.size)
+        mean = function(row.ctypes.data_as(pointer), *more)
+        out[:1] = mean if is_regression else out[:1]
+    return found
+
+
+def in_onnx(model, rows, **options):
+    """Return what the graph gives, by the names of its outputs."""
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    content, cpu = pcvm.to_onnx(model, **options).SerializeToString(), ["CPUExecutionProvider"]
+    session = runtime.InferenceSession(content, providers=cpu)
+    names = [each.name for each in session.get_outputs()]
+    return dict(zip(names, session.run(names, {"X": rows}), strict=True))
+
+
+def tolerance(model):
+    """Return how far an export may be from a prediction, whose rule for several classes leaves 1e-8."""
+    return 1e-8 if len(model.classes_) > 2 else 1e-12
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_c_function_has_the_classifiers_probabilities(name, fitted, tmp_path):
+    model = fitted(name)
+    expected = model.predict_proba(NEW)
+    np.testing.assert_allclose(in_c(model, NEW, tmp_path), expected, atol=tolerance(model))
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_onnx_graph_has_the_classifiers_probabilities_and_labels(name, fitted):
-    pytest.importorskip("onnx")
-    runtime = pytest.importorskip("onnxruntime")
     model = fitted(name)
-    content, cpu = pcvm.to_onnx(model).SerializeToString(), ["CPUExecutionProvider"]
-    session = runtime.InferenceSession(content, providers=cpu)
-    label, probability = session.run(["label", "probabilities"], {"X": NEW})
-    np.testing.assert_allclose(probability, model.predict_proba(NEW), atol=1e-8)
-    assert label.tolist() == model.predict(NEW).tolist()
+    found, expected = in_onnx(model, NEW), model.predict_proba(NEW)
+    np.testing.assert_allclose(found["probabilities"], expected, atol=tolerance(model))
+    assert found["label"].tolist() == model.predict(NEW).tolist()
+
+
+@pytest.mark.parametrize("name", REGRESSIONS)
+def test_a_regression_has_the_mean_and_the_standard_deviation_of_the_weights(name, tmp_path):
+    model, y = REGRESSIONS[name]
+    model = clone(model).fit(X, y)
+    expected = model.predict(NEW)
+    close = {"rtol": 1e-11, "atol": 1e-11}
+    np.testing.assert_allclose(in_c(model, NEW, tmp_path)[:, 0], expected, **close)
+    np.testing.assert_allclose(in_onnx(model, NEW)["variable"], expected[:, None], **close)
+    if name == "a process":
+        words = r"all rows; needed RVMRegressor\(std='weights'\)"
+        refused(words, pcvm.to_c, model, return_std=True)
+        refused(words, pcvm.to_onnx, model, return_std=True)
+        return
+    inner = getattr(model, "best_estimator_", model)  # TransformedTargetRegressor has no std
+    scale = getattr(getattr(inner, "transformer_", None), "scale_", [1.0])[0]
+    inner = getattr(inner, "regressor_", inner)
+    std = scale * np.asarray(inner.predict(NEW, return_std=True)[1])
+    found = in_onnx(model, NEW, return_std=True)
+    np.testing.assert_allclose(found["std"], std[:, None], **close)
+    expected = np.column_stack([expected, std])
+    np.testing.assert_allclose(in_c(model, NEW, tmp_path, return_std=True), expected, **close)
+
+
+FAR = np.vstack([NEW, [[1e6, -1e6], [1e300, 0.0], [np.inf, -np.inf]]])
+
+
+@pytest.mark.parametrize(
+    "name", ["logit", "label noise", "RVM, probit", "mRVM1", "one from the rest"]
+)
+@settings(max_examples=5, deadline=None)
+@given(exponent=st.floats(-5, 10), shift=st.floats(-60, 60))
+def test_probabilities_are_some_also_where_they_are_saturated(
+    name, exponent, shift, fitted, tmp_path_factory
+):
+    model = clone(fitted(name))
+    vars(model).update(vars(fitted(name)))  # a fit of other weights
+    model.weight_, model.bias_ = 10.0**exponent * model.weight_, model.bias_ + shift
+    both = in_c(model, FAR, tmp_path_factory.mktemp("c")), in_onnx(model, FAR)
+    for found in (both[0], both[1]["probabilities"]):
+        assert ((found >= 0) & (found <= 1)).all()
+        np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-15)
+    np.testing.assert_allclose(both[0], both[1]["probabilities"], atol=1e-12)
+    if name != "RVM, probit":  # whose latent values have a variance
+        Phi = design_matrix("rbf", NEW, model.relevance_vectors_, model.width_)
+        latent = Phi @ model.weight_.T + model.bias_
+        expected = class_probability(model._likelihood_, latent)
+        np.testing.assert_allclose(both[0][: len(NEW)], expected, atol=1e-8)
+        likeliest = latent.argmax(axis=1) if latent.ndim > 1 else (latent > 0).astype(int)
+        assert both[1]["label"][: len(NEW)].tolist() == model.classes_[likeliest].tolist()
+
+
+def test_an_offset_of_the_features_or_between_them_costs_no_digits(tmp_path):
+    for model, rows, move in (
+        (make_pipeline(StandardScaler(), RVM(width=1.5)), X + 2.0**40, 2.0**40),
+        (RVM(width=1.5, basis=X + 1e8 * (LABEL[:, None] > 0)), X + 1e8 * (LABEL[:, None] > 0), 1e8),
+    ):
+        model.fit(rows, X[:, 1] > 0)
+        new = NEW + move
+        expected = model.predict_proba(new)
+        np.testing.assert_allclose(in_c(model, new, tmp_path), expected, atol=1e-12)
+        np.testing.assert_allclose(in_onnx(model, new)["probabilities"], expected, atol=1e-12)
+
+
+HEADERS = (
+    "math complex stdio stdlib string ctype time wchar wctype signal setjmp fenv inttypes tgmath"
+)
+INCLUDES = "".join(f"#include <{each}.h>\n" for each in HEADERS.split())
+OUR_OWN = "x p f j k c i u t r square phi latent link own centre width weight origin"
+
+
+def accepted(name):
+    try:
+        check_c_name(name)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("dialect", ["c99", "gnu17", "c++17"])
+def test_every_name_that_is_accepted_compiles(dialect, fitted):
+    language = "c++" if "+" in dialect else "c"
+    compiler = shutil.which("gcc") or pytest.skip("no C compiler")
+    words = set(OUR_OWN.split())
+    for what in (["-E"], ["-E", "-dM"]):  # what headers declare and define
+        command = [compiler, *what, "-std=gnu17", "-D_GNU_SOURCE", "-"]
+        made = subprocess.run(command, input=INCLUDES, capture_output=True, text=True, check=True)
+        words |= set(re.findall(r"[A-Za-z]\w*", made.stdout))
+    names = sorted(filter(accepted, words))
+    assert set(OUR_OWN.split()) < set(names)
+    source = pcvm.to_c(fitted("bottom-up, rbf"), "the_name")
+    every = "".join(source.replace("the_name", name) for name in names)
+    built(every, f"-std={dialect}", "-fsyntax-only", language=language)
+
+
+@given(st.one_of(st.text(max_size=60), st.from_regex(r"[A-Za-z_]\w*", fullmatch=True)))
+def test_other_names_are_refused_or_plain(name):
+    assert not accepted(name) or re.fullmatch("[A-Za-z][A-Za-z0-9_]{,49}", name, re.ASCII)
+
+
+@pytest.mark.parametrize(
+    "name", ["exp", "int", "main", "log", "inline", "isnan", "co_await", "linux", "M_PI"]
+)
+def test_names_of_c_are_refused(name):
+    refused(f"name='{name}' is kept .*; needed another, such as 'my_{name}'", pcvm.to_c, None, name)
 
 
 def test_without_onnx_the_error_names_the_extra(monkeypatch):
@@ -106,12 +269,18 @@ ALONE = r"step 'pca' .*needed StandardScaler.*Export model\[-1\] alone"
 CLIPPED = make_pipeline(MinMaxScaler(clip=True), MACHINE)
 
 
+STAR = pcvm.RVMRegressor(width=1.0, star=True)
+LOG = TransformedTargetRegressor(REGRESSOR, func=np.log, inverse_func=np.exp)
+
 NOT_EXPORTED = [
     (PCVM(scale=1.0, basis=FEW), LABEL, "is an average of .* n_vectors"),
     (pcvm.SparseProbitClassifier(prior="laplace"), LABEL, "needed features='kernel'"),
     (MACHINE, CLASS, "MRVMClassifier has several"),
     (RVM(kernel="linear-spline"), LABEL, "'linear-spline' has no export"),
-    (pcvm.RVMRegressor(width=1.0), LABEL, "is no classifier"),
+    (STAR, TARGET, "predicts by all its rows, .*star=False"),
+    (LOG, TARGET, r"transformer of the targets is .*Export model.regressor_ alone"),
+    (CalibratedClassifierCV(MACHINE, cv=2), LABEL, "CalibratedClassifierCV is no estimator"),
+    (GridSearchCV(MACHINE, {}, cv=2, refit=False), LABEL, "search with refit=True"),
     (make_pipeline(PCA(), MACHINE), LABEL, ALONE),
     (CLIPPED, LABEL, r"step 'minmaxscaler' .*without clip"),
 ]

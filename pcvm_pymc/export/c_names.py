@@ -29,31 +29,32 @@ fmaximum_num fmaxmag fmin fminimum fminimum_mag fminimum_mag_num fminimum_num fm
 fromfpx fsqrt fsub gamma getpayload hypot ilogb j0 j1 jn ldexp lgamma llogb llrint llround log log10 log10p1
 log1p log2 log2p1 logb logp1 lrint lround modf nan nearbyint nextafter nextdown nexttoward nextup pow pow10
 pown powr remainder remquo rint rootn round roundeven rsqrt scalb scalbln scalbn setpayload setpayloadsig
-significand sin sincos sinh sinpi sqrt tan tanh tanpi tgamma trunc ufromfp ufromfpx y0 y1 yn
+signbit significand sin sincos sinh sinpi sqrt tan tanh tanpi tgamma trunc ufromfp ufromfpx y0 y1 yn
 """
 
 # others of the libraries, which compilers know or programs are linked with
 _OTHER = """
-DOMAIN INFINITY MAXFLOAT NAN NULL OVERFLOW PLOSS SING SNAN TLOSS UNDERFLOW X_TLOSS abort abs aligned_alloc
-alloca assert asctime at_quick_exit atexit atof atoi atol atoll bcmp bcopy bsearch btowc bzero calloc
-clearerr clock ctime dcgettext dgettext difftime div errno exit fclose feof ferror fflush ffs ffsl ffsll
-fgetc fgetpos fgets fgetwc fgetws fopen fork fpclassify fprintf fputc fputs fputwc fputws fread free freopen
-fscanf fseek fsetpos ftell fwide fwprintf fwrite fwscanf getc getchar getenv gets gettext getwc getwchar
-gmtime imaxabs imaxdiv index labs ldiv llabs lldiv localeconv localtime longjmp malloc math_errhandling
-mblen mbrlen mbrtowc mbsinit mbsrtowcs mbstowcs mbtowc mktime offsetof perror posix_memalign printf putc
-putchar puts putwc putwchar qsort quick_exit raise rand realloc remove rename rewind rindex scanf setbuf
-setjmp setlocale setvbuf signal signbit signgam snprintf sprintf srand sscanf stpcpy stpncpy swprintf
-swscanf system time timespec_get tm tmpfile tmpnam ungetc ungetwc va_arg va_copy va_end va_start vfprintf
-vfscanf vfwprintf vfwscanf vprintf vscanf vsnprintf vsprintf vsscanf vswprintf vswscanf vwprintf vwscanf
-wcrtomb wctob wctomb wctrans wctype wmemchr wmemcmp wmemcpy wmemmove wmemset wprintf wscanf
+abort abs aligned_alloc alloca assert asctime at_quick_exit atexit atof atoi atol atoll bcmp bcopy bsearch
+btowc bzero calloc clearerr clock ctime dcgettext dgettext difftime div errno exit fclose fd_mask fd_set
+feof ferror fflush ffs ffsl ffsll fgetc fgetpos fgets fgetwc fgetws fopen fork fpclassify fprintf fputc
+fputs fputwc fputws fread free freopen fscanf fseek fsetpos ftell fwide fwprintf fwrite fwscanf getc getchar
+getenv gets gettext getwc getwchar gmtime imaxabs imaxdiv index labs ldiv llabs lldiv localeconv localtime
+longjmp malloc math_errhandling mblen mbrlen mbrtowc mbsinit mbsrtowcs mbstowcs mbtowc mktime offsetof
+perror posix_memalign printf putc putchar puts putwc putwchar qsort quick_exit raise rand realloc remove
+rename rewind rindex scanf setbuf setjmp setlocale setvbuf signal signgam snprintf sprintf srand sscanf
+stpcpy stpncpy swprintf swscanf system time timespec_get tm tmpfile tmpnam ungetc ungetwc va_arg va_copy
+va_end va_start vfprintf vfscanf vfwprintf vfwscanf vprintf vscanf vsnprintf vsprintf vsscanf vswprintf
+vswscanf vwprintf vwscanf wcrtomb wctob wctomb wctrans wctype wmemchr wmemcmp wmemcpy wmemmove wmemset
+wprintf wscanf
 """
 
 _FAMILIES = [
     rf"(?:{'|'.join(_MATH.split())})(?:f(?:16|32x?|64x?|128)?|l|d(?:32|64|128))?(?:_r)?",
-    # which C keeps for its library, and macros
+    # which C keeps for its library; orders of bytes; macros
     "(?:is|mem|str|to|totalorder|wcs)[a-z0-9]+(?:_[lrs]|_explicit)?",
     "(?:exec[lv]|fe(?:clear|get|hold|raise|set|test|update))[a-z]*",
-    r"(?:FP|HUGE|M|MATH)_\w+",
+    r"[bl]e\d\dtoh|hto[bl]e\d\d|u_?(?:char|int|long|short)",
+    r"[A-Z][A-Z0-9_]+|M_\w+",
     r"\w+_(?:t|unlocked)",
 ]
 _TAKEN = re.compile("|".join([*f"{_KEYWORDS} {_OTHER}".split(), *_FAMILIES]), re.ASCII)

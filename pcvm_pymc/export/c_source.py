@@ -41,7 +41,7 @@ _VARIANCE = """
     for (int i = 0; i <= @n_vectors; i++)
         for (int j = 0; j <= @n_vectors; j++)
             variance += phi[i] * @covariance[i * (@n_vectors + 1) + j] * phi[j];
-    variance = variance > 0.0 ? variance : 0.0;
+    variance = variance < 0.0 ? 0.0 : variance;
     """
 _STD = "f[1] = sqrt({noise} + variance);"
 # the latent value is moved towards zero by its variance

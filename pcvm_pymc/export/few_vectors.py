@@ -147,8 +147,8 @@ def _check_vectors(model: Any) -> None:
     name = type(model).__name__
     if not hasattr(model, "_likelihood_"):
         raise ValueError(
-            f"{name} is no estimator of this package; needed one, alone or in a Pipeline of scalers, a search "
-            "with refit=True, or a TransformedTargetRegressor: export the estimator inside it"
+            f"{name} is no estimator of this package; needed one, or around it a Pipeline of scalers, a "
+            "search with refit=True, or a TransformedTargetRegressor: export the estimator inside it"
         )
     if hasattr(model, "components_"):
         raise ValueError(

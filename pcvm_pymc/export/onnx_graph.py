@@ -69,9 +69,11 @@ def to_onnx(model: Any, *, return_std: bool = False) -> Any:
     else:
         if variance is not None:  # moved towards zero by its variance
             mean = mean / (variance * few.spread + 1.0).op("Sqrt")
+        if len(few.weight) == 1:
+            mean = (mean * -1.0).op("Concat", mean, axis=1)
         probability, classes = _probability(mean, few), _labels(few.classes)
-        likeliest = probability.op("ArgMax", axis=1, keepdims=0)
-        label = probability.constant(classes).op("Gather", likeliest)
+        # probabilities may be equal by rounding
+        label = mean.constant(classes).op("Gather", mean.op("ArgMax", axis=1, keepdims=0))
         ends = {"label": label, "probabilities": probability}
         outputs = [
             info("label", helper.np_dtype_to_tensor_dtype(classes.dtype), [None]),
@@ -145,18 +147,15 @@ def _latent(x: _Node, few: FewVectors) -> tuple[_Node, _Node | None]:
 
 
 def _probability(latent: _Node, few: FewVectors) -> _Node:
-    """Return class probabilities, shape (n_rows, n_classes)."""
+    """Return class probabilities, shape (n_rows, n_classes), of a latent value for each class."""
     if few.link == "multinomial probit":
         probability = _several(latent, len(few.weight))
     elif few.link == "probit" and len(few.weight) > 1:  # all may say no
         return _log_normal_cdf(latent).op("Softmax", axis=1)
+    elif few.link == "logit":
+        probability = ((latent * -1.0).op("Exp") + 1.0).op("Reciprocal")
     else:
-        if len(few.weight) == 1:
-            latent = (latent * -1.0).op("Concat", latent, axis=1)
-        if few.link == "logit":
-            probability = ((latent * -1.0).op("Exp") + 1.0).op("Reciprocal")
-        else:
-            probability = _normal_cdf(latent) * (1.0 - 2.0 * few.flip) + few.flip
+        probability = _normal_cdf(latent) * (1.0 - 2.0 * few.flip) + few.flip
     return probability / probability.op("ReduceSum", [1], keepdims=1)
 
 
