@@ -9,11 +9,15 @@ from pcvm_pymc.export.c_names import check_c_name
 from pcvm_pymc.export.few_vectors import few_vectors_of
 
 # @ is the function's name and an underscore: no two exports, nor a local, have a name in common
-_SOURCE = """/* {name}: {what}, {few.link}, of {n_vectors} vectors.
-   x: {n_features} features.{written} */
+_SOURCE = """/* {name}: {what}, {few.likelihood.name}, of {few.centres.shape[0]} vectors.
+   x: {few.centres.shape[1]} features.{written} */
 #include <math.h>
 
-enum {{ @n_vectors = {n_vectors}, @n_features = {n_features}, @n_scores = {n_scores} }};
+enum {{
+    @n_vectors = {few.centres.shape[0]},
+    @n_features = {few.centres.shape[1]},
+    @n_scores = {few.weight.shape[0]}
+}};
 
 {arrays}
 static void @latent(const double *x, double *f)
@@ -43,25 +47,12 @@ _VARIANCE = """
             variance += phi[i] * @covariance[i * (@n_vectors + 1) + j] * phi[j];
     variance = variance < 0.0 ? 0.0 : variance;
     """
-_STD = "f[1] = sqrt({noise} + variance);"
-# the latent value is moved towards zero by its variance
-_MODERATED = "f[0] /= sqrt(1.0 + {spread!r} * variance);"
 
 _MEAN = """
-double {name}(const double *x)
-{{
-    double f[1];
-    @latent(x, f);
-    return f[0];
-}}
-"""
-
-_MEAN_AND_STD = """
-double {name}(const double *x, double *std)
+double {name}(const double *x{argument})
 {{
     double f[2];
-    @latent(x, f);
-    *std = f[1];
+    @latent(x, f);{before}
     return f[0];
 }}
 """
@@ -75,9 +66,9 @@ static double @link(double f)
 void {name}(const double *x, double *p)
 {{
     double f[@n_scores], total = 0.0;
-    @latent(x, f);{before}
-    for (int c = 0; c < {n_classes}; c++) total += p[c] = {probability};
-    for (int c = 0; c < {n_classes}; c++) p[c] /= total;
+    @latent(x, f);
+    for (int c = 0; c < {few.classes.shape[0]}; c++) total += p[c] = {probability};
+    for (int c = 0; c < {few.classes.shape[0]}; c++) p[c] /= total;
 }}
 """
 
@@ -88,41 +79,41 @@ _PROBIT = "0.5 * erfc(-f / 1.4142135623730951)"
 _LINKS = {
     "probit": _PROBIT,
     "logit": "f > 0 ? 1.0 / (1.0 + exp(-f)) : exp(f) / (1.0 + exp(f))",
-    "label noise": "{flip!r} + (1.0 - 2.0 * {flip!r}) * " + _PROBIT,
+    "label noise": "{flip} + (1.0 - 2.0 * {flip}) * " + _PROBIT,
     "multinomial probit": _PROBIT,
 }
 
 _SEVERAL = """
 /* the trapezoid rule over the own class' noise t, a standard normal */
 static double @own(const double *f, int c)
-{{
+{
     double sum = 0.0;
-    for (int i = -72; i <= 72; i++) {{
+    for (int i = -72; i <= 72; i++) {
         double t = 0.125 * i, product = 0.125 * 0.3989422804014327 * exp(-0.5 * t * t);
         for (int j = 0; j < @n_scores; j++)
             if (j != c) product *= @link(t + f[c] - f[j]);
         sum += product;
-    }}
+    }
     return sum;
-}}
+}
 """
 
 _REST = """
-/* all may say no: the logarithm of the probit, by its series where that is not a number of C's */
+/* all may say no: the logarithm of the probit, by its series where the probit is too small */
 static double @log_link(double f)
-{{
-    double r = 1.0 / (f * f);
-    if (f > -37.0) return log(@link(f));
-    return -0.5 * f * f - log(-2.5066282746310002 * f)
-        + log1p(-r * (1.0 - r * (3.0 - r * (15.0 - 105.0 * r))));
-}}
+{
+    double g = f < -1e140 ? -1e140 : f, r = 1.0 / (g * g);
+    double series = log1p(-r * (1.0 - r * (3.0 - r * (15.0 - 105.0 * r))));
+    return g < -37.0 ? series - 0.5 * g * g - log(-2.5066282746310002 * g) : log(@link(g));
+}
+
+static double @own(const double *f, int c)
+{
+    double sum = 0.0;
+    for (int j = 0; j < @n_scores; j++) sum += exp(@log_link(f[j]) - @log_link(f[c]));
+    return 1.0 / sum;
+}
 """
-_LARGEST = """
-    double largest = -1e300;
-    for (int c = 0; c < @n_scores; c++) {{
-        f[c] = @log_link(f[c] < -1e140 ? -1e140 : f[c]);
-        if (f[c] > largest) largest = f[c];
-    }}"""
 
 
 def to_c(model: Any, name: str | None = None, *, return_std: bool = False) -> str:
@@ -170,42 +161,35 @@ def to_c(model: Any, name: str | None = None, *, return_std: bool = False) -> st
         check_c_name(name)
     few = few_vectors_of(model, return_std)
     arrays = {"origin": few.origin, "centre": few.centres, "width": few.width, "weight": few.weight}
-    what, written, several, before, probability = "class probabilities", "", "", "", "@link(f[c])"
-    if few.classes is None:
-        what, body, end = "mean of a target", _MEAN_AND_STD if return_std else _MEAN, _STD
-        written = "\n   std: its standard deviation, noise included, is written." * return_std
-    else:
-        body, end = _CLASSES, _MODERATED
-        # an escaped label cannot end the comment, or begin another
-        labels = [ascii(each) for each in few.classes.tolist()]
-        lines = [f"\n   p[{c}]: that of {each}, is written." for c, each in enumerate(labels)]
-        written = "".join(lines).replace("*/", "*\\/").replace("/*", "/\\*")
-        if few.link == "multinomial probit":
-            probability, several = "@own(f, c)", _SEVERAL
-        elif len(few.weight) == 1:
-            probability = "@link(c ? f[0] : -f[0])"
-        elif few.link == "probit":
-            probability, several, before = "exp(f[c] - largest)", _REST, _LARGEST
-    variance = ""
+    what, written, body, argument, several, before = "mean of a target", "", _MEAN, "", "", ""
+    probability, variance, link = "@link(c ? f[0] : -f[0])", "", few.likelihood.name
+    if return_std:
+        variance = f"f[1] = sqrt({_number(few.likelihood.variance)} + variance);"
+        written = "\n   std: its standard deviation, noise included, is written."
+        argument, before = ", double *std", "\n    *std = f[1];"
+    if few.classes is not None:
+        what, body = "class probabilities", _CLASSES
+        # the latent value is moved towards zero by its variance
+        variance = f"f[0] /= sqrt(1.0 + {few.likelihood.spread!r} * variance);"
+        for c, each in enumerate(few.classes.tolist()):  # escaped, and no end of the comment
+            label = ascii(each).replace("*", "\\x2a").replace("@", "\\x40")
+            written += f"\n   p[{c}]: that of {label}, is written."
+        if len(few.weight) > 1:
+            probability, several = "@own(f, c)", _REST if link == "probit" else _SEVERAL
     if few.covariance is not None:
-        arrays["covariance"], variance = few.covariance, _VARIANCE + end
+        arrays["covariance"] = few.covariance
     name = name or ("predict" if few.classes is None else "predict_proba")
-    parts = {
-        "arrays": "".join(_array(each, values) for each, values in arrays.items()),
-        "profile": _C_PROFILES[few.kernel],
-        "variance": variance.format(spread=few.spread, noise=_number(few.noise)),
-        "link": _LINKS.get(few.link, "").format(flip=few.flip),
-        **{"several": several.format(), "before": before.format(), "probability": probability},
-    }
-    template = (_SOURCE + body).replace("@", f"{name}_")
-    return template.format(
-        **{part: text.replace("@", f"{name}_") for part, text in parts.items()},
-        **{"name": name, "what": what, "written": written, "few": few},
-        n_vectors=len(few.centres),
-        n_features=few.centres.shape[1],
-        n_scores=len(few.weight),
-        n_classes=0 if few.classes is None else len(few.classes),
+    source = (_SOURCE + body).format(
+        name=name,
+        few=few,
+        arrays="".join(_array(each, values) for each, values in arrays.items()),
+        link=_LINKS.get(link, "").format(flip=_number(getattr(few.likelihood, "flip", 0.0))),
+        profile=_C_PROFILES[few.kernel],
+        variance="" if few.covariance is None else _VARIANCE + variance,
+        **{"what": what, "written": written, "argument": argument, "before": before},
+        **{"several": several, "probability": probability},
     )
+    return source.replace("@", f"{name}_")
 
 
 def _array(name: str, values: Array) -> str:
@@ -218,4 +202,4 @@ def _array(name: str, values: Array) -> str:
 
 def _number(value: float) -> str:
     """Return a number in C, with all digits."""
-    return repr(value) if np.isfinite(value) else "HUGE_VAL"
+    return repr(float(value)) if np.isfinite(value) else "HUGE_VAL"

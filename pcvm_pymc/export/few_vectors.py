@@ -23,9 +23,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_flag, check_instance, shown
 
 #: of likelihoods that have an export: those of classes, and those of numbers
-LINKS = "probit", "logit", "label noise", "multinomial probit", "normal", "student-t"
-
-_SCALERS = "StandardScaler, MinMaxScaler, MaxAbsScaler or RobustScaler (without clip)"
+LIKELIHOODS = "probit", "logit", "label noise", "multinomial probit", "normal", "student-t"
 
 
 @dataclass(frozen=True)
@@ -42,17 +40,11 @@ class FewVectors:
     width : ndarray, shape (n_vectors, n_features)
     weight : ndarray, shape (n_scores, n_vectors + 1)
         The bias last.
-    link : str
-        One of `LINKS`.
-    flip : float
-        Share of labels that are flipped, zero but under ``"label noise"``.
+    likelihood : Likelihood
+        One of `LIKELIHOODS`, of numbers with its noise.
     covariance : ndarray, shape (n_vectors + 1, n_vectors + 1), optional
         Of weights and, last, bias, where the latent values are averaged over their posterior, or their
         standard deviation is wanted.
-    spread : float
-        How much the variance counts, see `Likelihood.moderated`.
-    noise : float
-        Variance of numbers around the latent function; zero for classes.
     classes : ndarray, shape (n_classes,), optional
         None of a regression.
     """
@@ -62,11 +54,8 @@ class FewVectors:
     centres: Array
     width: Array
     weight: Array
-    link: str
-    flip: float
+    likelihood: Any
     covariance: Array | None
-    spread: float
-    noise: float
     classes: NDArray[Any] | None
 
 
@@ -89,25 +78,21 @@ def few_vectors_of(model: Any, return_std: bool = False) -> FewVectors:
         for name, step in reversed(model.steps[:-1]):
             if step is not None and step != "passthrough":
                 slope, shift = _scaling(f"step {name!r} of the pipeline", step, "model[-1]")
-                few = replace(
-                    few,
-                    origin=(few.origin - shift) / slope,
-                    centres=few.centres / slope,
-                    width=few.width / slope,
-                )
+                origin, centres = (few.origin - shift) / slope, few.centres / slope
+                few = replace(few, origin=origin, centres=centres, width=few.width / slope)
         return few
     check_instance("model", model, BaseEstimator, "a fitted estimator of this package")
     check_is_fitted(model)
-    if isinstance(model, FrozenEstimator):
-        return few_vectors_of(model.estimator, return_std)
-    if hasattr(model, "best_estimator_"):  # a search
-        return few_vectors_of(model.best_estimator_, return_std)
+    if isinstance(model, FrozenEstimator) or hasattr(model, "best_estimator_"):  # of a search
+        return few_vectors_of(getattr(model, "best_estimator_", model.estimator), return_std)
     if isinstance(model, TransformedTargetRegressor):
         return _unscaled(few_vectors_of(model.regressor_, return_std), model.transformer_)
     _check_vectors(model)
     kernel, centres, likelihood = model._kernel_, model.relevance_vectors_, model._likelihood_
-    if likelihood.name not in LINKS:
-        raise ValueError(f"likelihood={likelihood.name!r} has no export; needed one of {LINKS}")
+    if likelihood.name not in LIKELIHOODS:
+        raise ValueError(
+            f"likelihood={likelihood.name!r} has no export; needed one of {LIKELIHOODS}"
+        )
     width = np.asarray(kernel.width, dtype=float)
     if isinstance(kernel, PerCentre):
         kernel, width = kernel.kernel, width.reshape(len(centres), -1)
@@ -119,13 +104,7 @@ def few_vectors_of(model: Any, return_std: bool = False) -> FewVectors:
     numbers = likelihood.targets == "numbers"
     if return_std and (not numbers or "_process_" in vars(model)):
         raise ValueError(
-            f"return_std=True: {type(model).__name__} has "
-            + (
-                "a standard deviation of all rows; needed"
-                if numbers
-                else "classes; needed a fitted"
-            )
-            + " RVMRegressor(std='weights'), or return_std=False"
+            f"return_std=True needs a fitted RVMRegressor(std='weights'); found {shown(model)}"
         )
     return FewVectors(
         kernel.name,
@@ -133,11 +112,8 @@ def few_vectors_of(model: Any, return_std: bool = False) -> FewVectors:
         centres,
         np.broadcast_to(width, centres.shape).copy(),
         np.column_stack([np.atleast_2d(model.weight_), np.atleast_1d(model.bias_)]),
-        likelihood.name,
-        float(getattr(likelihood, "flip", 0.0)),
+        likelihood.with_noise(model.noise_) if numbers else likelihood,
         getattr(model, "covariance_", None) if return_std or not numbers else None,
-        likelihood.spread,
-        float(likelihood.with_noise(model.noise_).variance) if numbers else 0.0,
         None if numbers else model.classes_,
     )
 
@@ -174,20 +150,20 @@ def _check_vectors(model: Any) -> None:
 
 def _unscaled(few: FewVectors, transformer: Any) -> FewVectors:
     """Return a regression of targets that a transformer has made, in the units of the given targets."""
-    is_function = isinstance(transformer, FunctionTransformer)
-    if is_function and transformer.func is transformer.inverse_func is None:
-        return few
     slope, shift = _scaling("the transformer of the targets", transformer, "model.regressor_")
     slope, shift = float(np.squeeze(slope)), float(np.squeeze(shift))
     weight = few.weight / slope
     weight[:, -1] -= shift / slope
     covariance = None if few.covariance is None else few.covariance / slope**2
-    return replace(few, weight=weight, covariance=covariance, noise=few.noise / slope**2)
+    likelihood = few.likelihood.with_noise(few.likelihood.noise / slope)
+    return replace(few, weight=weight, covariance=covariance, likelihood=likelihood)
 
 
 def _scaling(place: str, step: Any, alone: str) -> tuple[Any, Any]:
     """Return slope and shift of a fitted scaler, by which it turns columns u into slope * u + shift."""
     check_is_fitted(step)
+    if isinstance(step, FunctionTransformer) and step.func is step.inverse_func is None:
+        return 1.0, 0.0
     if isinstance(step, MinMaxScaler) and not step.clip:
         return step.scale_, step.min_
     if isinstance(step, MaxAbsScaler) and not getattr(step, "clip", False):
@@ -198,6 +174,6 @@ def _scaling(place: str, step: Any, alone: str) -> tuple[Any, Any]:
         slope = 1.0 if step.scale_ is None else 1.0 / step.scale_
         return slope, -centre * slope if centred else 0.0
     raise ValueError(
-        f"{place} is {shown(step)}, which cannot be part of the export; needed {_SCALERS}. Export {alone} "
-        "alone, and transform what goes in or comes out as here"
+        f"{place} is {shown(step)}, which cannot be part of the export; needed StandardScaler, MinMaxScaler, "
+        f"MaxAbsScaler or RobustScaler (without clip). Export {alone} alone, and transform outside of it"
     )

@@ -64,11 +64,11 @@ def to_onnx(model: Any, *, return_std: bool = False) -> Any:
     if few.classes is None:
         ends = {"variable": mean}
         if variance is not None:
-            ends["std"] = (variance + few.noise).op("Sqrt")
+            ends["std"] = (variance + few.likelihood.variance).op("Sqrt")
         outputs = [info(name, double, [None, 1]) for name in ends]
     else:
         if variance is not None:  # moved towards zero by its variance
-            mean = mean / (variance * few.spread + 1.0).op("Sqrt")
+            mean = mean / (variance * few.likelihood.spread + 1.0).op("Sqrt")
         if len(few.weight) == 1:
             mean = (mean * -1.0).op("Concat", mean, axis=1)
         probability, classes = _probability(mean, few), _labels(few.classes)
@@ -148,14 +148,15 @@ def _latent(x: _Node, few: FewVectors) -> tuple[_Node, _Node | None]:
 
 def _probability(latent: _Node, few: FewVectors) -> _Node:
     """Return class probabilities, shape (n_rows, n_classes), of a latent value for each class."""
-    if few.link == "multinomial probit":
+    if few.likelihood.name == "multinomial probit":
         probability = _several(latent, len(few.weight))
-    elif few.link == "probit" and len(few.weight) > 1:  # all may say no
+    elif few.likelihood.name == "probit" and len(few.weight) > 1:  # all may say no
         return _log_normal_cdf(latent).op("Softmax", axis=1)
-    elif few.link == "logit":
+    elif few.likelihood.name == "logit":
         probability = ((latent * -1.0).op("Exp") + 1.0).op("Reciprocal")
     else:
-        probability = _normal_cdf(latent) * (1.0 - 2.0 * few.flip) + few.flip
+        flip = getattr(few.likelihood, "flip", 0.0)
+        probability = _normal_cdf(latent) * (1.0 - 2.0 * flip) + flip
     return probability / probability.op("ReduceSum", [1], keepdims=1)
 
 
