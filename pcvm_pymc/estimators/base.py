@@ -224,8 +224,18 @@ def as_groups(groups: Any, model: Any, n_obs: int) -> NDArray[np.intp] | None:
 
 
 def is_dask(X: Any) -> bool:
-    """Whether an input is a Dask collection."""
-    return hasattr(X, "__dask_graph__")
+    """Whether an input is a Dask collection, as Dask says."""
+    dask = sys.modules.get("dask")  # nothing is one before Dask is imported
+    return dask is not None and bool(dask.is_dask_collection(X))
+
+
+def with_names(values: Array, names: list[str] | None) -> Any:
+    """Return values as a table whose columns have names, or as they are."""
+    if names is None:
+        return values
+    import pandas as pd
+
+    return pd.DataFrame(values, columns=names)
 
 
 @contextmanager
@@ -396,8 +406,20 @@ class KernelMachine(BaseEstimator):
     def _inputs(self, X: Any) -> Array:
         """Return new inputs for a fitted estimator."""
         check_is_fitted(self)
-        validation.as_numbers(X, "X")
-        return validate_data(self, X, dtype=float, reset=False)
+        return self._checked(X, reset=False)
+
+    def _checked(self, X: Any, *y: Any, **how: Any) -> Any:
+        """Return inputs, and targets where they are given, as scikit-learn's `validate_data` does."""
+        values = validation.as_numbers(X, "X")
+        if 0 not in values.shape:  # which scikit-learn has its own words for
+            validation.as_features(values)
+        return self._named(X, values, *y, **how)
+
+    def _named(self, X: Any, values: Array, *y: Any, **how: Any) -> Any:
+        """Return values under the names of the columns of `X`, which are kept, or compared with known ones."""
+        return validate_data(
+            self, with_names(values, validation.column_names(X)), *y, dtype=float, **how
+        )
 
     def _warn(self, solver: str, *statuses: Status) -> None:
         """Warn of each way to end but convergence."""

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from datetime import date, timedelta
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from pcvm_pymc.core.pieces.probit import Array
 
 LARGEST = 1e150  # of a feature, beyond which squared distances overflow
+MOST_COUNTS = 1e12  # of all rows together, beyond which products of their weights lose the prior
 
 
 # --- single arguments ---------------------------------------------------------------------------
@@ -180,19 +182,69 @@ def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) ->
     if out.ndim != 2:
         raise ValueError(
             f"{name} has {out.ndim} dimension(s), shape {out.shape}; needed two: (n_obs, n_features). "
-            f"For a single feature use {name}.reshape(-1, 1)"
+            f"Reshape your data: for a single feature np.asarray({name}).reshape(-1, 1)"
         )
     if 0 in out.shape:
         raise ValueError(f"{name} is empty, shape {out.shape}; needed at least one row and column")
-    if not np.isfinite(out).all():
-        bad = ~np.isfinite(out)
-        raise ValueError(
-            f"{name} has {bad.sum()} value(s) that are NaN or infinite, the first in row "
-            f"{bad.any(axis=1).argmax()}; drop or impute those rows first"
-        )
+    check_finite(out, name)
     if n_features is not None and out.shape[1] != n_features:
         raise ValueError(f"{name} has {out.shape[1]} features; needed {n_features}")
     return out
+
+
+def check_finite(
+    values: NDArray[Any], name: str, remedy: str = "drop or impute those rows first"
+) -> None:
+    """Raise unless all values are finite: how many are not, and the first row with one."""
+    if not np.isfinite(values).all():
+        bad = np.argwhere(~np.isfinite(np.atleast_1d(values)))
+        raise ValueError(missing_words(name, len(bad), bad[0, 0], remedy))
+
+
+def missing_words(
+    name: str, count: int, row: int, remedy: str = "drop or impute those rows first"
+) -> str:
+    """Return what is said of missing values."""
+    return f"{name} has {count} value(s) that are missing, NaN or infinite, the first in row {row}; {remedy}"
+
+
+def coordinate(X: Any, axis: int) -> NDArray[Any] | None:
+    """Return the coordinate of a dimension of an xarray.DataArray; None for one without, and for others."""
+    dims = getattr(X, "dims", None)
+    known = isinstance(dims, tuple) and len(dims) > axis and dims[axis] in X.coords
+    return np.asarray(X.coords[dims[axis]]) if known else None  # type: ignore[index]
+
+
+def column_names(X: Any, name: str = "X") -> list[str] | None:
+    """Return the names of a table's columns; None for an array, or where none of them is text.
+
+    Of pandas, polars, pyarrow and Dask, or the second coordinate of an xarray.DataArray.
+
+    Raises
+    ------
+    ValueError
+        For a name that several columns have, or names only some of which are text.
+    """
+    columns = coordinate(X, 1)
+    if columns is None:
+        columns = getattr(X, "column_names", getattr(X, "columns", None))
+    names = [] if columns is None or callable(columns) else list(columns)
+    texts = [isinstance(each, str) for each in names]
+    if not any(texts):
+        return None
+    if not all(texts):
+        other = names[texts.index(False)]
+        raise ValueError(
+            f"{name} has names of columns that are text, and others, such as {shown(other)}; needed text for "
+            f"all: {name}.columns.astype(str)"
+        )
+    twice = [each for each in names if names.count(each) > 1]
+    if twice:
+        raise ValueError(
+            f"{name} has {names.count(twice[0])} columns of the name {twice[0]!r}; needed another name for "
+            "each, by which columns are told apart"
+        )
+    return [str(each) for each in names]
 
 
 def check_kind(values: Any, name: str) -> None:
@@ -201,12 +253,13 @@ def check_kind(values: Any, name: str) -> None:
     Raises
     ------
     ValueError
-        For a mask that hides values, dates and time spans, complex and sparse values.
+        For a mask that hides values, dates and time spans, complex and sparse values, records.
     """
-    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+    parts = values if isinstance(values, list | tuple) else [values]
+    masks = [np.ma.getmaskarray(each) for each in parts if isinstance(each, np.ma.MaskedArray)]
+    if masked := sum(int(each.sum()) for each in masks):
         raise ValueError(
-            f"{name} has {int(np.ma.getmaskarray(values).sum())} masked value(s), as missing ones; drop "
-            "those rows or fill them in first"
+            f"{name} has {masked} masked value(s), as missing ones; drop those rows or fill them in first"
         )
     if hasattr(values, "toarray"):
         raise ValueError(f"{name} is sparse; needed a dense array: {name}.toarray()")
@@ -214,25 +267,50 @@ def check_kind(values: Any, name: str) -> None:
     types = [getattr(values, "dtype", None)] if columns is None else np.atleast_1d(columns)
     kinds = {each.kind for each in types if isinstance(each, np.dtype)}
     if kinds & set("mM"):
+        raise ValueError(_of_time(name))
+    if "V" in kinds:
         raise ValueError(
-            f"{name} has dates or spans of time; needed numbers, as days since a first one"
+            f"{name} has records (a structured array); needed a column for each field: "
+            f"numpy.lib.recfunctions.structured_to_unstructured({name})"
         )
     if "c" in kinds:
         raise ValueError(f"Complex data not supported: {name} has complex values; needed real ones")
 
 
+def _of_time(name: str) -> str:
+    return f"{name} has dates or spans of time; needed numbers, as days since a first one"
+
+
+def _as_number(value: Any, name: str) -> Any:
+    """Return an object that `float` takes, NaN for a missing one; raise for what it would change."""
+    if isinstance(value, date | timedelta | np.datetime64 | np.timedelta64):
+        raise ValueError(_of_time(name))
+    if isinstance(value, str | bytes | complex | np.complexfloating):
+        raise TypeError(f"{type(value).__name__}")
+    if isinstance(value, list | tuple | np.ndarray):
+        raise ValueError(
+            f"{name} has a {type(value).__name__} as a value; needed numbers in rows of equal length: "
+            f"np.stack({name}) where they are equally long"
+        )
+    return np.nan if is_missing(value) else value
+
+
 def as_numbers(values: Any, name: str) -> Array:
-    """Return values as floats; raise unless every one is a real number."""
+    """Return values as floats, missing ones as NaN; raise unless every other one is a real number."""
     check_kind(values, name)
     try:
         raw = np.asarray(values)
         check_kind(raw, name)
-        if raw.dtype.kind in "USV":
-            raise TypeError("text or records")
-        for each in raw.ravel() if raw.dtype.kind == "O" else ():  # what `float` would change
-            if isinstance(each, str | bytes | complex | np.complexfloating | np.datetime64):
-                raise TypeError(f"{type(each).__name__}")
-        X = np.asarray(values, dtype=float)
+        if raw.dtype.kind in "UST":
+            raise TypeError("text")
+        if raw.dtype.kind == "O" and raw.ndim == 0 and values is not None:
+            raise ValueError(
+                f"{name} is a {type(values).__name__}; needed numbers in an array, lists or a table (of what "
+                "is lazy, its .collect() or .compute())"
+            )
+        if raw.dtype.kind == "O":
+            raw = np.vectorize(_as_number, otypes=[object])(raw, name)
+        X = np.asarray(raw, dtype=float)
         if X.ndim == 2 and X.size and LARGEST < max(X.max(), -X.min()) < np.inf:
             row, column = np.unravel_index(np.abs(X).argmax(), X.shape)
             raise ValueError(
@@ -244,6 +322,8 @@ def as_numbers(values: Any, name: str) -> Array:
     except (TypeError, ValueError, OverflowError) as error:
         if "not supported" in str(error) or str(error).startswith(f"{name} "):
             raise
+        if "DateTime64DType" in str(error):  # of a table of pyarrow
+            raise ValueError(_of_time(name)) from None
         kind = TypeError if str(error).startswith("float()") else ValueError
         raise kind(
             f"{name} has values that are not numbers ({error}); encode them as numbers first, categories by "
@@ -261,8 +341,34 @@ def as_targets(y: ArrayLike, n_obs: int) -> Array:
     """Return the targets of a regression as finite floats, shape (n_obs,)."""
     out = as_numbers(y, "y")
     check_shape("y", out.shape, (n_obs,), "target for each row of X")
-    if not np.isfinite(out).all():
-        raise ValueError("y has targets that are NaN or infinite; drop those rows first")
+    check_finite(out, "y", "drop those rows first")
+    return out
+
+
+def as_weights(weight: Any, n_obs: int, name: str = "sample_weight") -> Array:
+    """Return how often each row counts, shape (n_obs,); one number, or None for once, is that of all rows.
+
+    Raises
+    ------
+    ValueError
+        For weights that are no numbers, negative, not finite, too large in sum, zeros alone, or not one for
+        each row.
+    """
+    out = as_numbers(1.0 if weight is None else weight, name)
+    out = np.full(n_obs, out) if out.ndim == 0 else out.copy()
+    check_shape(name, out.shape, (n_obs,), "weight for each row of X")
+    bad = np.flatnonzero(~(np.isfinite(out) & (out >= 0)))
+    if bad.size:
+        raise ValueError(
+            f"{name} has the value {out[bad[0]]:g} in row {bad[0]}; needed finite numbers of at least 0"
+        )
+    with np.errstate(over="ignore"):
+        total = out.sum()
+    if not 0 < total <= MOST_COUNTS:
+        raise ValueError(
+            f"{name} has the sum {total:g}; needed at least one non-zero weight, and a sum of at most "
+            f"{MOST_COUNTS:g}"
+        )
     return out
 
 
@@ -286,8 +392,8 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
     Raises
     ------
     ValueError
-        For labels that are masked, None, NaN, NaT, infinite, fractions, complex, or of types without a
-        common order.
+        For labels that are masked, None, NaN, NaT, infinite, fractions, complex, or objects other than all
+        text, all bools or all numbers.
     """
     if hasattr(y, "toarray") or isinstance(y, np.ma.MaskedArray):
         check_kind(y, name)
@@ -301,6 +407,7 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
         isinstance(y, str) or all(isinstance(each, str | bytes) for each in y)  # type: ignore[union-attr]
     ):
         labels = np.asarray(y, dtype=object)  # or NumPy would turn all of them into text
+    labels = labels.astype(object) if labels.dtype.kind in "ST" else labels
     kind = labels.dtype.kind
     if kind in "cV":
         if kind == "V":
@@ -310,34 +417,49 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
     if kind in "fmM":
         missing = ~np.isfinite(labels)
     elif kind == "O":
-        missing = np.array([_is_missing(each) for each in labels.ravel()], dtype=bool)
+        missing = np.array([is_missing(each) for each in labels.ravel()], dtype=bool)
     if missing.any():
         raise ValueError(
             f"{name} has labels that are NaN, infinite or missing ({int(missing.sum())}); drop those rows "
             "first"
         )
-    if kind == "f" and (labels != np.round(labels)).any():
+    labels = _plain(labels, name) if kind == "O" else labels
+    if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
         found = labels[labels != np.round(labels)].flat[0]
         raise ValueError(
             f"Unknown label type: continuous. {name} has fractions as labels, such as {found:.4g}; needed "
             "one value for each class. Use RVMRegressor for numbers, or cut them into classes: y > median(y)"
         )
-    try:
-        np.unique(labels) if kind == "O" else None
-    except TypeError:
-        kinds = sorted({type(each).__name__ for each in labels.ravel().tolist()})
-        raise ValueError(
-            f"{name} mixes labels of the types {', '.join(kinds)}; needed one type, and none missing"
-        ) from None
     return labels
 
 
-def _is_missing(label: Any) -> bool:
+def _plain(labels: NDArray[Any], name: str) -> NDArray[Any]:
+    """Return labels that are objects: text as it is, bools and numbers in an array of their type."""
+    types = {type(each) for each in labels.flat}
+    if all(issubclass(each, str) for each in types):
+        return labels
+    for kind in ((bool, np.bool_), (Integral, float, np.floating)):
+        if all(issubclass(each, kind) for each in types) and (bool in kind or bool not in types):
+            found = np.array(labels.tolist())
+            if found.dtype.kind != "O" and (found == labels).all():  # no digit is lost
+                return found
+    words = ", ".join(sorted(each.__name__ for each in types))
+    if len(types) > 1:
+        raise ValueError(f"{name} mixes labels of the types {words}; needed one type")
+    raise ValueError(
+        f"{name} has labels of the type {words}, such as {shown(labels.flat[0])}; needed text, bools or "
+        f"numbers of 64 bits: [str(each) for each in {name}]"
+    )
+
+
+def is_missing(value: Any) -> bool:
     """Whether an object is None, NaN, NaT or pandas' NA, which do not equal themselves."""
     try:
-        return label is None or bool(label != label)  # noqa: PLR0124
-    except (TypeError, ValueError):  # pandas' NA has no truth value
+        return value is None or bool(value != value)  # noqa: PLR0124
+    except TypeError:  # pandas' NA has no truth value
         return True
+    except ValueError:  # nor has an array
+        return False
 
 
 def labels_of_rows(y: ArrayLike, n_obs: int, name: str = "y") -> NDArray[Any]:
