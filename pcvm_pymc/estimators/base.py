@@ -225,8 +225,8 @@ def as_groups(groups: Any, model: Any, n_obs: int) -> NDArray[np.intp] | None:
 
 def is_dask(X: Any) -> bool:
     """Whether an input is a Dask collection, as Dask says."""
-    dask = sys.modules.get("dask")  # nothing is one before Dask is imported
-    return dask is not None and bool(dask.is_dask_collection(X))
+    # nothing is one before Dask is imported
+    return "dask" in sys.modules and bool(sys.modules["dask"].is_dask_collection(X))
 
 
 def with_names(values: Array, names: list[str] | None) -> Any:
@@ -410,16 +410,12 @@ class KernelMachine(BaseEstimator):
 
     def _checked(self, X: Any, *y: Any, **how: Any) -> Any:
         """Return inputs, and targets where they are given, as scikit-learn's `validate_data` does."""
-        values = validation.as_numbers(X, "X")
-        if 0 not in values.shape:  # which scikit-learn has its own words for
-            validation.as_features(values)
-        return self._named(X, values, *y, **how)
+        return self._named(X, validation.as_features(X), *y, **how)
 
     def _named(self, X: Any, values: Array, *y: Any, **how: Any) -> Any:
-        """Return values under the names of the columns of `X`, which are kept, or compared with known ones."""
-        return validate_data(
-            self, with_names(values, validation.column_names(X)), *y, dtype=float, **how
-        )
+        """Return values under the names of the columns of `X`; they are kept, or compared with known ones."""
+        table = with_names(values, validation.column_names(X))
+        return validate_data(self, table, *y, dtype=float, **how)
 
     def _warn(self, solver: str, *statuses: Status) -> None:
         """Warn of each way to end but convergence."""

@@ -148,11 +148,6 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
                 f"Only binary classification is supported by {type(self).__name__}. y has "
                 f"{n_classes} classes; needed two: for several use {self._for_several}"
             )
-        if n_classes < 2 and given is not None:
-            raise ValueError(
-                f"y has one class with a weight above zero, {self.classes_[0]!r}; needed two or more: look at "
-                "sample_weight and class_weight"
-            )
         if n_classes < 2:
             as_labels(known, len(rows))  # raises
         label = number if self._takes_several else np.where(number == 1, 1.0, -1.0)
@@ -183,13 +178,12 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
                 f"basis={self.basis!r} is a basis function on every row; for Dask arrays needed a number of "
                 f"rows to choose, or (centres, {kind})"
             )
-        names, X = column_names(X), as_dask(X)
-        n_basis = int(base.n_bases(self, 0))
+        lazy, n_basis = as_dask(X), int(base.n_bases(self, 0))
         limit = np.inf if self.memory_limit is None else self.memory_limit
-        chunk = chunk_rows(limit, n_basis, X.shape[-1])
-        rows, self.classes_ = dask_rows(X, y, chunk, several=self._takes_several)
+        chunk = chunk_rows(limit, n_basis, lazy.shape[-1])
+        rows, self.classes_ = dask_rows(lazy, y, chunk, several=self._takes_several)
         some, label = gathered(rows, max(WIDTH_ROWS, 20 * n_basis))
-        self._named(base.with_names(some[:1], names), some[:1])
+        self._named(X, some[:1])
         return TrainingData(some, label, stream=rows)
 
     def _as_given(self, data: TrainingData) -> TrainingData:
@@ -333,6 +327,10 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         latent = self._predictor_.latent(X, self._jobs)
         likeliest = (latent > 0).astype(int) if latent.ndim == 1 else latent.argmax(axis=1)
         return self.classes_[likeliest]
+
+    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return the share of rows whose likeliest class is their label; see `fit` for the arguments."""
+        return float(super().score(X, present_labels(y), sample_weight))
 
     def predict_interval(self, X: ArrayLike, *, probability: float = 0.89) -> Array:
         """Return equal-tailed posterior intervals of the class probabilities.

@@ -7,17 +7,11 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 
+from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.kernels import feature_matrix
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import (
-    as_features,
-    as_labels,
-    as_targets,
-    column_names,
-    coordinate,
-    shown,
-)
+from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_targets, shown
 from pcvm_pymc.model.bases import AnyKernel, Names, distances, kernel_data, recall_kernel
 from pcvm_pymc.model.read import likelihood_name
 
@@ -202,11 +196,11 @@ class Frame:
             is taken as it is.
         n_features : int, optional
         """
-        names = column_names(X, name)
+        names = validation.column_names(X, name)
         if names is not None and known is not None:
             _check_names(names, np.asarray(known).tolist(), name)
         values = as_features(X, name, n_features)
-        index = coordinate(X, 0) if hasattr(X, "dims") else getattr(X, "index", None)
+        index = validation.coordinate(X, 0) if hasattr(X, "dims") else getattr(X, "index", None)
         has_index = index is not None and not callable(index) and len(index) == len(values)
         return cls(
             values,

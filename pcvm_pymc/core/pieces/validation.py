@@ -1,6 +1,7 @@
 """Checks of arguments and data: each error gives the name, the value found and the value needed."""
 
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from datetime import date, timedelta
 from numbers import Integral, Real
@@ -13,7 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from pcvm_pymc.core.pieces.probit import Array
 
 LARGEST = 1e150  # of a feature, beyond which squared distances overflow
-MOST_COUNTS = 1e12  # of all rows together, beyond which products of their weights lose the prior
+MOST_COUNTS = 1e12  # of a row, beyond which products of the weights lose the prior
+MISSING = "{} has {} value(s) that are missing, NaN or infinite, the first in row {}; {}"
+DROP = "drop or impute those rows first"
+_OF_TIME = "{} has dates or spans of time; needed numbers, as days since a first one"
 
 
 # --- single arguments ---------------------------------------------------------------------------
@@ -178,34 +182,29 @@ def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) ->
     TypeError
         If it has objects that are no numbers.
     """
-    out = as_numbers(X, name)
+    out = as_finite(X, name)
     if out.ndim != 2:
         raise ValueError(
             f"{name} has {out.ndim} dimension(s), shape {out.shape}; needed two: (n_obs, n_features). "
             f"Reshape your data: for a single feature np.asarray({name}).reshape(-1, 1)"
         )
     if 0 in out.shape:
-        raise ValueError(f"{name} is empty, shape {out.shape}; needed at least one row and column")
-    check_finite(out, name)
+        raise ValueError(
+            f"{name} is empty: {out.shape[0]} row(s) of {out.shape[1]} feature(s) (shape={out.shape}) while "
+            "a minimum of 1 is required."
+        )
     if n_features is not None and out.shape[1] != n_features:
         raise ValueError(f"{name} has {out.shape[1]} features; needed {n_features}")
     return out
 
 
-def check_finite(
-    values: NDArray[Any], name: str, remedy: str = "drop or impute those rows first"
-) -> None:
-    """Raise unless all values are finite: how many are not, and the first row with one."""
-    if not np.isfinite(values).all():
-        bad = np.argwhere(~np.isfinite(np.atleast_1d(values)))
-        raise ValueError(missing_words(name, len(bad), bad[0, 0], remedy))
-
-
-def missing_words(
-    name: str, count: int, row: int, remedy: str = "drop or impute those rows first"
-) -> str:
-    """Return what is said of missing values."""
-    return f"{name} has {count} value(s) that are missing, NaN or infinite, the first in row {row}; {remedy}"
+def as_finite(values: Any, name: str, remedy: str = DROP) -> Array:
+    """Return values as finite floats; raise where one is missing: how many are, and in which row first."""
+    out = as_numbers(values, name)
+    if not np.isfinite(out).all():
+        bad = np.argwhere(~np.isfinite(np.atleast_1d(out)))
+        raise ValueError(MISSING.format(name, len(bad), bad[0, 0], remedy))
+    return out
 
 
 def coordinate(X: Any, axis: int) -> NDArray[Any] | None:
@@ -223,28 +222,18 @@ def column_names(X: Any, name: str = "X") -> list[str] | None:
     Raises
     ------
     ValueError
-        For a name that several columns have, or names only some of which are text.
+        For a name that several columns have, or names some of which alone are text.
     """
     columns = coordinate(X, 1)
     if columns is None:
         columns = getattr(X, "column_names", getattr(X, "columns", None))
     names = [] if columns is None or callable(columns) else list(columns)
-    texts = [isinstance(each, str) for each in names]
-    if not any(texts):
+    if not any(isinstance(each, str) for each in names):
         return None
-    if not all(texts):
-        other = names[texts.index(False)]
-        raise ValueError(
-            f"{name} has names of columns that are text, and others, such as {shown(other)}; needed text for "
-            f"all: {name}.columns.astype(str)"
-        )
-    twice = [each for each in names if names.count(each) > 1]
-    if twice:
-        raise ValueError(
-            f"{name} has {names.count(twice[0])} columns of the name {twice[0]!r}; needed another name for "
-            "each, by which columns are told apart"
-        )
-    return [str(each) for each in names]
+    bad = [each for each, k in Counter(names).items() if k > 1 or not isinstance(each, str)]
+    if bad:
+        raise ValueError(f"{name} has the column name {bad[0]!r}; needed texts, and each once")
+    return list(map(str, names))
 
 
 def check_kind(values: Any, name: str) -> None:
@@ -253,7 +242,7 @@ def check_kind(values: Any, name: str) -> None:
     Raises
     ------
     ValueError
-        For a mask that hides values, dates and time spans, complex and sparse values, records.
+        For a mask that hides values, dates and time spans, complex and sparse values.
     """
     parts = values if isinstance(values, list | tuple) else [values]
     masks = [np.ma.getmaskarray(each) for each in parts if isinstance(each, np.ma.MaskedArray)]
@@ -267,32 +256,20 @@ def check_kind(values: Any, name: str) -> None:
     types = [getattr(values, "dtype", None)] if columns is None else np.atleast_1d(columns)
     kinds = {each.kind for each in types if isinstance(each, np.dtype)}
     if kinds & set("mM"):
-        raise ValueError(_of_time(name))
-    if "V" in kinds:
-        raise ValueError(
-            f"{name} has records (a structured array); needed a column for each field: "
-            f"numpy.lib.recfunctions.structured_to_unstructured({name})"
-        )
+        raise ValueError(_OF_TIME.format(name))
     if "c" in kinds:
         raise ValueError(f"Complex data not supported: {name} has complex values; needed real ones")
-
-
-def _of_time(name: str) -> str:
-    return f"{name} has dates or spans of time; needed numbers, as days since a first one"
 
 
 def _as_number(value: Any, name: str) -> Any:
     """Return an object that `float` takes, NaN for a missing one; raise for what it would change."""
     if isinstance(value, date | timedelta | np.datetime64 | np.timedelta64):
-        raise ValueError(_of_time(name))
+        raise ValueError(_OF_TIME.format(name))
     if isinstance(value, str | bytes | complex | np.complexfloating):
-        raise TypeError(f"{type(value).__name__}")
+        raise TypeError(type(value).__name__)
     if isinstance(value, list | tuple | np.ndarray):
-        raise ValueError(
-            f"{name} has a {type(value).__name__} as a value; needed numbers in rows of equal length: "
-            f"np.stack({name}) where they are equally long"
-        )
-    return np.nan if is_missing(value) else value
+        raise TypeError(f"a {type(value).__name__} in a cell: np.stack makes columns of its values")
+    return np.nan if _is_missing(value) else value
 
 
 def as_numbers(values: Any, name: str) -> Array:
@@ -301,15 +278,14 @@ def as_numbers(values: Any, name: str) -> Array:
     try:
         raw = np.asarray(values)
         check_kind(raw, name)
-        if raw.dtype.kind in "UST":
-            raise TypeError("text")
-        if raw.dtype.kind == "O" and raw.ndim == 0 and values is not None:
-            raise ValueError(
-                f"{name} is a {type(values).__name__}; needed numbers in an array, lists or a table (of what "
-                "is lazy, its .collect() or .compute())"
-            )
+        if raw.dtype.kind in "USTV":
+            of_records = "records: numpy.lib.recfunctions.structured_to_unstructured makes columns"
+            raise TypeError(of_records if raw.dtype.kind == "V" else "text")
+        if raw.dtype.kind == "O" and raw.ndim == 0:
+            raise TypeError(f"a {type(values).__name__}: of what is lazy, .collect() or .compute()")
         if raw.dtype.kind == "O":
-            raw = np.vectorize(_as_number, otypes=[object])(raw, name)
+            numbers = [_as_number(each, name) for each in raw.flat]
+            raw = np.array(numbers, dtype=float).reshape(raw.shape)
         X = np.asarray(raw, dtype=float)
         if X.ndim == 2 and X.size and LARGEST < max(X.max(), -X.min()) < np.inf:
             row, column = np.unravel_index(np.abs(X).argmax(), X.shape)
@@ -323,7 +299,7 @@ def as_numbers(values: Any, name: str) -> Array:
         if "not supported" in str(error) or str(error).startswith(f"{name} "):
             raise
         if "DateTime64DType" in str(error):  # of a table of pyarrow
-            raise ValueError(_of_time(name)) from None
+            raise ValueError(_OF_TIME.format(name)) from None
         kind = TypeError if str(error).startswith("float()") else ValueError
         raise kind(
             f"{name} has values that are not numbers ({error}); encode them as numbers first, categories by "
@@ -339,9 +315,8 @@ def check_shape(name: str, found: tuple[int, ...], needed: tuple[int, ...], each
 
 def as_targets(y: ArrayLike, n_obs: int) -> Array:
     """Return the targets of a regression as finite floats, shape (n_obs,)."""
-    out = as_numbers(y, "y")
+    out = as_finite(y, "y", "drop those rows first")
     check_shape("y", out.shape, (n_obs,), "target for each row of X")
-    check_finite(out, "y", "drop those rows first")
     return out
 
 
@@ -351,24 +326,18 @@ def as_weights(weight: Any, n_obs: int, name: str = "sample_weight") -> Array:
     Raises
     ------
     ValueError
-        For weights that are no numbers, negative, not finite, too large in sum, zeros alone, or not one for
-        each row.
+        For weights that are no numbers, negative, not finite or too large, for zeros alone, and unless there
+        is one for each row.
     """
     out = as_numbers(1.0 if weight is None else weight, name)
     out = np.full(n_obs, out) if out.ndim == 0 else out.copy()
     check_shape(name, out.shape, (n_obs,), "weight for each row of X")
-    bad = np.flatnonzero(~(np.isfinite(out) & (out >= 0)))
+    bad = np.flatnonzero(~((out >= 0) & (out <= MOST_COUNTS)))
     if bad.size:
-        raise ValueError(
-            f"{name} has the value {out[bad[0]]:g} in row {bad[0]}; needed finite numbers of at least 0"
-        )
-    with np.errstate(over="ignore"):
-        total = out.sum()
-    if not 0 < total <= MOST_COUNTS:
-        raise ValueError(
-            f"{name} has the sum {total:g}; needed at least one non-zero weight, and a sum of at most "
-            f"{MOST_COUNTS:g}"
-        )
+        found = f"{name} has the value {out[bad[0]]:g} in row {bad[0]}"
+        raise ValueError(f"{found}; needed numbers from 0 to {MOST_COUNTS:g}")
+    if not out.any():
+        raise ValueError(f"{name} has zeros alone; needed at least one non-zero weight")
     return out
 
 
@@ -417,7 +386,7 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
     if kind in "fmM":
         missing = ~np.isfinite(labels)
     elif kind == "O":
-        missing = np.array([is_missing(each) for each in labels.ravel()], dtype=bool)
+        missing = np.array([_is_missing(each) for each in labels.ravel()], dtype=bool)
     if missing.any():
         raise ValueError(
             f"{name} has labels that are NaN, infinite or missing ({int(missing.sum())}); drop those rows "
@@ -436,30 +405,26 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
 def _plain(labels: NDArray[Any], name: str) -> NDArray[Any]:
     """Return labels that are objects: text as it is, bools and numbers in an array of their type."""
     types = {type(each) for each in labels.flat}
-    if all(issubclass(each, str) for each in types):
+    kinds = (str, bool | np.bool_, Integral | float | np.floating)  # a bool is integral, too
+    which = {next((k for k in range(3) if issubclass(each, kinds[k])), None) for each in types}
+    if which <= {0}:
         return labels
-    for kind in ((bool, np.bool_), (Integral, float, np.floating)):
-        if all(issubclass(each, kind) for each in types) and (bool in kind or bool not in types):
-            found = np.array(labels.tolist())
-            if found.dtype.kind != "O" and (found == labels).all():  # no digit is lost
-                return found
+    found = np.array(labels.tolist() if which in ({1}, {2}) else None)
+    if found.dtype.kind != "O" and (found == labels).all():  # no digit is lost
+        return found
     words = ", ".join(sorted(each.__name__ for each in types))
-    if len(types) > 1:
-        raise ValueError(f"{name} mixes labels of the types {words}; needed one type")
     raise ValueError(
-        f"{name} has labels of the type {words}, such as {shown(labels.flat[0])}; needed text, bools or "
-        f"numbers of 64 bits: [str(each) for each in {name}]"
+        f"{name} has labels of the type(s) {words}, such as {shown(labels.flat[0])}; needed text alone, "
+        f"bools alone, or numbers of 64 bits: [str(each) for each in {name}]"
     )
 
 
-def is_missing(value: Any) -> bool:
+def _is_missing(value: Any) -> bool:
     """Whether an object is None, NaN, NaT or pandas' NA, which do not equal themselves."""
     try:
         return value is None or bool(value != value)  # noqa: PLR0124
-    except TypeError:  # pandas' NA has no truth value
-        return True
-    except ValueError:  # nor has an array
-        return False
+    except (TypeError, ValueError):
+        return type(value).__name__ == "NAType"  # pandas' NA has no truth value
 
 
 def labels_of_rows(y: ArrayLike, n_obs: int, name: str = "y") -> NDArray[Any]:
