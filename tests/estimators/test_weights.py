@@ -177,7 +177,7 @@ def test_log_probabilities_are_exact_where_probabilities_vanish(model, y):
 
 ODD = np.arange(48) == 3
 UNUSABLE_WEIGHTS = [
-    *((np.where(ODD, each, TIMES), f"sample_weight has the value {re.escape(format(each, "g"))} in row 3; needed numbers from 0")
+    *((np.where(ODD, each, TIMES), "sample_weight has the value .* in row 3; needed numbers from 0")
       for each in (-1.0, np.nan, np.inf, 1e300)),
     (np.zeros(48), "sample_weight has zeros alone; needed at least one non-zero"),
     (np.ma.array(TIMES, mask=ODD), "sample_weight has 1 masked"),
