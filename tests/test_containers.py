@@ -57,7 +57,7 @@ REFUSED = [
     *((X.astype(kind), NO_NUMBERS.format("text")) for kind in ("U", "S", TEXT)),
     *((each, NO_NUMBERS.format("str")) for each in (TABLE.astype(str), pa.table({"a": ["x"]}))),
     (np.rec.fromarrays(X.T, names="a,b"), NO_NUMBERS.format("records: .*structured_to_unstructured")),
-    (pd.Series(X.tolist()), NO_NUMBERS.format("a list in a cell: np.stack")),
+    (pd.Series(X.tolist()), NO_NUMBERS.format("a list as one value: np.stack")),
     (pl.LazyFrame(COLUMNS), NO_NUMBERS.format("a LazyFrame: of what is lazy, .collect")),
     *((COLUMNS, NO_NUMBERS.format("a dict")), (xr.Dataset(), NO_NUMBERS.format(".*to_dataarray"))),
     *((each, "Complex data not supported: X") for each in (X + 0j, TABLE + 0j)),

@@ -268,7 +268,9 @@ def _as_number(value: Any, name: str) -> Any:
     if isinstance(value, str | bytes | complex | np.complexfloating):
         raise TypeError(type(value).__name__)
     if isinstance(value, list | tuple | np.ndarray):
-        raise TypeError(f"a {type(value).__name__} in a cell: np.stack makes columns of its values")
+        raise TypeError(
+            f"a {type(value).__name__} as one value: np.stack makes columns of its values"
+        )
     return np.nan if _is_missing(value) else value
 
 
