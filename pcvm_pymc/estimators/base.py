@@ -224,8 +224,18 @@ def as_groups(groups: Any, model: Any, n_obs: int) -> NDArray[np.intp] | None:
 
 
 def is_dask(X: Any) -> bool:
-    """Whether an input is a Dask collection."""
-    return hasattr(X, "__dask_graph__")
+    """Whether an input is a Dask collection, as Dask says."""
+    # nothing is one before Dask is imported
+    return "dask" in sys.modules and bool(sys.modules["dask"].is_dask_collection(X))
+
+
+def with_names(values: Array, names: list[str] | None) -> Any:
+    """Return values as a table whose columns have names, or as they are."""
+    if names is None:
+        return values
+    import pandas as pd
+
+    return pd.DataFrame(values, columns=names)
 
 
 @contextmanager
@@ -396,8 +406,16 @@ class KernelMachine(BaseEstimator):
     def _inputs(self, X: Any) -> Array:
         """Return new inputs for a fitted estimator."""
         check_is_fitted(self)
-        validation.as_numbers(X, "X")
-        return validate_data(self, X, dtype=float, reset=False)
+        return self._checked(X, reset=False)
+
+    def _checked(self, X: Any, *y: Any, **how: Any) -> Any:
+        """Return inputs, and targets where they are given, as scikit-learn's `validate_data` does."""
+        return self._named(X, validation.as_features(X), *y, **how)
+
+    def _named(self, X: Any, values: Array, *y: Any, **how: Any) -> Any:
+        """Return values under the names of the columns of `X`; they are kept, or compared with known ones."""
+        table = with_names(values, validation.column_names(X))
+        return validate_data(self, table, *y, dtype=float, **how)
 
     def _warn(self, solver: str, *statuses: Status) -> None:
         """Warn of each way to end but convergence."""

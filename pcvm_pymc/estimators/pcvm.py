@@ -138,7 +138,7 @@ class PCVMClassifier(KernelClassifier):
         bases. A width that is not a number is then chosen on at most 5000 rows.
     class_weight : dict, "balanced" or None
         How often rows of a class count, times `sample_weight` of `fit`: by class, or, ``"balanced"``, in
-        proportion to one over the class' number of rows.
+        proportion to one over the class' number of rows. Zero leaves a class out.
     likelihood : {"probit", "logit", "label noise", "normal-probability"} or Likelihood
         How labels depend on the latent function: a name, or an object of
         `pcvm_pymc.core.pieces.likelihoods` with its parameters, such as ``NoisyProbit(0.1)``.

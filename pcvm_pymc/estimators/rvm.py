@@ -9,14 +9,13 @@ from scipy.stats import norm
 from sklearn.base import RegressorMixin, clone
 from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import validate_data
 
 from pcvm_pymc.core import evidence
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import as_centres, choose_share
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_numbers, as_seed, as_targets, check_flag, check_real
+from pcvm_pymc.core.pieces.validation import as_finite, as_seed, as_targets, check_flag, check_real
 from pcvm_pymc.core.process import MOST_ROWS, Process
 from pcvm_pymc.estimators import base, relevance
 from pcvm_pymc.estimators.base import Rule, is_drawn
@@ -390,10 +389,8 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         self._likelihood_ = likelihood
         if self.star and not likelihood.is_quadratic:
             raise ValueError(f"star=True needs likelihood='normal'; found {likelihood.name!r}")
-        as_numbers(X, "X")
-        if y is not None:
-            as_numbers(y, "y")
-        rows, target = validate_data(self, X, y, dtype=float, y_numeric=True)
+        y = y if y is None else as_finite(y, "y", "drop those rows first")
+        rows, target = self._checked(X, y, y_numeric=True)
         groups = base.as_groups(groups, self, len(rows))
         data = TrainingData(rows, as_targets(target, len(rows)), groups=groups)
         with base.running(self, data):
