@@ -14,7 +14,7 @@ from sklearn.utils import gen_batches
 from pcvm_pymc.core.hamiltonian import HamiltonianChains, LogPosterior, Values
 from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_means
 from pcvm_pymc.core.pieces.kernels import FeatureColumns, KernelPiece, as_kernel, median_distance
-from pcvm_pymc.core.pieces.likelihood import against_rest
+from pcvm_pymc.core.pieces.likelihood import against_rest, log_normalised, normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
@@ -124,14 +124,16 @@ class PosteriorMixture(Predictor):
 
     def probability(self, X: Array, n_jobs: int = 1) -> Array:
         """Return posterior means of the class probabilities."""
-        return _in_blocks(X, n_jobs, lambda rows: self.probability_draws(rows).mean(axis=0))
+        return _in_blocks(
+            X, n_jobs, lambda rows: normalised(self.probability_draws(rows).mean(axis=0))
+        )
 
     def log_probability(self, X: Array, n_jobs: int = 1) -> Array:
         """Return logarithms of posterior means of the class probabilities, exact in the tails."""
 
         def log_mean(rows: Array) -> Array:
             each = self._draws(log_class_probability, rows)
-            return np.asarray(logsumexp(each, axis=0) - np.log(len(each)))
+            return log_normalised(logsumexp(each, axis=0))
 
         return _in_blocks(X, n_jobs, log_mean)
 
