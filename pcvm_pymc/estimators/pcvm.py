@@ -206,6 +206,8 @@ class PCVMClassifier(KernelClassifier):
     feature_relevance_ : ndarray, shape (n_features,)
         1 / width^2, normalised to sum one: how much a feature, in its units, moves the basis functions. The
         mean over one width and the learned ones by their weights; drawn by `plot_feature_relevance`.
+        NaN where no widths per feature were learned or given: `sklearn.inspection.permutation_importance`
+        measures what any fit makes of its features.
     feature_relevance_folds_ : ndarray, shape (n_folds, n_features)
         The same by the widths learned from the rows outside each fold: how sure it is. No rows where no
         widths per feature were learned.
