@@ -11,7 +11,7 @@ from pcvm_pymc.core.design import latent_in_blocks
 from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.pieces.centres import Index
 from pcvm_pymc.core.pieces.kernels import KernelPiece, as_kernel
-from pcvm_pymc.core.pieces.likelihood import Weighted
+from pcvm_pymc.core.pieces.likelihood import Weighted, log_normalised, normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.quadratic import QuadraticModel
@@ -38,23 +38,21 @@ def class_probability(likelihood: Likelihood, latent: Array) -> Array:
     if latent.ndim == 1:  # the likelihoods of labels are mirror images
         return np.column_stack([likelihood.probability(-latent), likelihood.probability(latent)])
     if likelihood.n_scores > 1:
-        probability = likelihood.probability(latent)
-        return probability / probability.sum(axis=1, keepdims=True)  # of one but for rounding
+        return likelihood.probability(latent)
     return np.exp(log_class_probability(likelihood, latent))
 
 
 def log_class_probability(likelihood: Likelihood, latent: Array) -> Array:
     """Return logarithms of class probabilities, exact in the tails; see `class_probability`."""
-    ones = np.ones(len(latent))
+    ones, likelihood = np.ones(len(latent)), likelihood.of_labels
     if latent.ndim == 1:
         return np.column_stack([likelihood.log_density(latent, sign * ones) for sign in (-1, 1)])
     if likelihood.n_scores > 1:
         numbers = range(latent.shape[1])
         each = [likelihood.log_density(latent, np.full(len(latent), c)) for c in numbers]
-        return np.column_stack(each)
+        return log_normalised(np.column_stack(each))
     # all machines may say no
-    yes = np.column_stack([likelihood.log_density(each, ones) for each in latent.T])
-    return yes - logsumexp(yes, axis=1, keepdims=True)
+    return log_normalised(np.column_stack([likelihood.log_density(f, ones) for f in latent.T]))
 
 
 class LatentNormal(NamedTuple):
@@ -255,12 +253,12 @@ class Average(Predictor):
     def probability(self, X: Array, n_jobs: int = 1) -> Array:
         """Return averaged class probabilities."""
         parts = (each.probability(X, n_jobs) for each in self.modes)
-        return np.asarray(sum(w * part for w, part in zip(self.weights, parts, strict=True)))
+        return normalised(sum(w * part for w, part in zip(self.weights, parts, strict=True)))
 
     def log_probability(self, X: Array, n_jobs: int = 1) -> Array:
         """Return logarithms of averaged class probabilities, exact in the tails."""
         parts = np.stack([each.log_probability(X, n_jobs) for each in self.modes])
-        return np.asarray(logsumexp(parts, axis=0, b=self.weights[:, None, None]))
+        return log_normalised(logsumexp(parts, axis=0, b=self.weights[:, None, None]))
 
     def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
         """Return the normal posteriors around the modes."""
@@ -347,4 +345,4 @@ def fit_average(
         return found, None
     left_out: Any = [each.loo for each in found.points]
     parts = [class_probability(problems.likelihood, each.latent) for each in left_out]
-    return found, np.tensordot(found.weights, np.stack(parts), axes=1)
+    return found, normalised(np.tensordot(found.weights, np.stack(parts), axes=1))

@@ -66,13 +66,17 @@ def relevance(width: Array) -> Array:
 
 
 def set_features(model: Any, width: Any, metric: Metric | None = None) -> None:
-    """Set the widths of the features and how relevant each is, of a fit with the RBF."""
+    """Set the widths of the features and how relevant each is, of a fit with the RBF.
+
+    One width says nothing of the features: without a width for each relevances are NaN.
+    """
     if not is_rbf(model.kernel):
         return
     d = model.n_features_in_
     model.feature_widths_ = np.array(np.broadcast_to(width, d))
-    if metric is None:
-        model.feature_relevance_ = relevance(model.feature_widths_)
+    if metric is None or metric.share == 0.0:
+        given = np.ndim(width) > 0
+        model.feature_relevance_ = relevance(model.feature_widths_) if given else np.full(d, np.nan)
         model.feature_relevance_folds_ = np.empty((0, d))
         return
     share, even = metric.share, (1.0 - metric.share) / d

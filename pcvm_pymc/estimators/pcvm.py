@@ -121,10 +121,11 @@ class PCVMClassifier(KernelClassifier):
         - ``"bottom-up"``: few vectors, added and deleted one at a time by the evidence of their precisions;
           there is no fit of all bases. As in the papers; `n_vectors` mostly predicts better.
         - ``"posterior"``: draws from the posterior at each width that leave-one-out gives weight, by
-          Hamiltonian Monte Carlo until r-hat is 1.01 and 400 draws are effective, at each width its share
-          of them. Probabilities are posterior means, and `predict_interval` has the draws' quantiles. Its
-          bases are 30 k-means centres, or `basis` of them, with unconstrained weights; given centres keep
-          their signs, as in the paper. The scale is learned.
+          Hamiltonian Monte Carlo until the mixture of the widths, each with its share of the states, has
+          r-hat of the latent function of at most 1.01 and an effective sample size of at least 400; a
+          `ConvergenceWarning` says where `max_iter` ends it before. Probabilities are posterior means, and
+          `predict_interval` has the draws' quantiles. Its bases are 30 k-means centres, or `basis` of them,
+          with unconstrained weights; given centres keep their signs, as in the paper. The scale is learned.
     random_state : int, numpy.random.Generator or None
         For folds and random starts.
     max_iter : int
@@ -184,7 +185,8 @@ class PCVMClassifier(KernelClassifier):
         somewhat optimistic.
     idata_ : xarray.DataTree
         Of a posterior only, for ArviZ: draws, in the group ``convergence`` the widths with their shares,
-        r-hat and effective sample size, and the data. Of the attributes below a posterior has the centres
+        ``rhat`` and ``ess`` of the mixture (of all states of its chains, of which the draws are some), and
+        the data. Of the attributes below a posterior has the centres
         of its bases, ``width_`` (of the largest share) and what is said of the features.
     selection_ : HyperparameterSearch
         Widths and scales that were tried and how much each counts, where they are chosen by leaving
@@ -204,6 +206,8 @@ class PCVMClassifier(KernelClassifier):
     feature_relevance_ : ndarray, shape (n_features,)
         1 / width^2, normalised to sum one: how much a feature, in its units, moves the basis functions. The
         mean over one width and the learned ones by their weights; drawn by `plot_feature_relevance`.
+        NaN where no widths per feature were learned or given: `sklearn.inspection.permutation_importance`
+        measures what any fit makes of its features.
     feature_relevance_folds_ : ndarray, shape (n_folds, n_features)
         The same by the widths learned from the rows outside each fold: how sure it is. No rows where no
         widths per feature were learned.

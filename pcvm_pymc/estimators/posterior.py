@@ -14,7 +14,7 @@ from sklearn.utils import gen_batches
 from pcvm_pymc.core.hamiltonian import HamiltonianChains, LogPosterior, Values
 from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_means
 from pcvm_pymc.core.pieces.kernels import FeatureColumns, KernelPiece, as_kernel, median_distance
-from pcvm_pymc.core.pieces.likelihood import against_rest
+from pcvm_pymc.core.pieces.likelihood import against_rest, log_normalised, normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
 #: chains; transitions before the first state that is kept; states of a chain to judge by
 N_CHAINS, WARM_UP, N_STATES = 4, 300, 500
-# of the latent function, at which chains have converged; see `_agree`
+# of the latent function of the mixture, at which chains have converged; see `mixture_diagnostics`
 MOST_RHAT, LEAST_ESS = 1.01, 400.0
-_MOST_RHAT_OF_A_PART, _LEAST_STATES = 1.05, 100
+_LEAST_STATES = 100  # of a chain at a width, whatever its share
 _JUDGED = 200  # values of the latent function, at most, by which convergence is judged
 _MOST_STATES = 2000  # of a chain in memory: beyond, every other is kept
 _ROWS = 100  # predicted at a time
@@ -72,19 +72,11 @@ class Component(NamedTuple):
         Its weight in the mixture.
     values : Values
         Of its draws, chains one after the other.
-    rhat, ess : float
-        The largest r-hat and the least effective sample size of the latent function at training rows. See
-        `_agree` for what is enough.
-    n_iter : int
-        Transitions of each chain, warm-up included.
     """
 
     kernel: KernelPiece
     share: float
     values: Values
-    rhat: float
-    ess: float
-    n_iter: int
 
 
 @dataclass(frozen=True)
@@ -124,14 +116,16 @@ class PosteriorMixture(Predictor):
 
     def probability(self, X: Array, n_jobs: int = 1) -> Array:
         """Return posterior means of the class probabilities."""
-        return _in_blocks(X, n_jobs, lambda rows: self.probability_draws(rows).mean(axis=0))
+        return _in_blocks(
+            X, n_jobs, lambda rows: normalised(self.probability_draws(rows).mean(axis=0))
+        )
 
     def log_probability(self, X: Array, n_jobs: int = 1) -> Array:
         """Return logarithms of posterior means of the class probabilities, exact in the tails."""
 
         def log_mean(rows: Array) -> Array:
             each = self._draws(log_class_probability, rows)
-            return np.asarray(logsumexp(each, axis=0) - np.log(len(each)))
+            return log_normalised(logsumexp(each, axis=0))
 
         return _in_blocks(X, n_jobs, log_mean)
 
@@ -189,25 +183,25 @@ def fit_posterior(model: Any, data: TrainingData) -> None:
         each_class = range(n_classes) if n_classes > 2 else range(1, 2)
         labels = [against_rest(data.label, c) for c in each_class]
 
-    # the posterior at each width
-    def component(kernel: Any, share: float, n: int, own: np.random.Generator) -> Component:
-        PROGRESS.info("posterior at width %.3g", np.mean(kernel.width))
+    # the posterior at each width, until the chains of the mixture agree
+    def chains_of(kernel: Any, share: float, n: int, own: np.random.Generator) -> list[Chains]:
         Phi = np.ascontiguousarray(kernel(data.X, centres.points))
-        prior, drawn = _prior_of(model, Phi, centres.sign, data.label), []
+        prior, each = _prior_of(model, Phi, centres.sign, data.label), []
         for label in labels:
             problem = Problem(Phi, label, centres.sign, prior, likelihood, bias=bias)
             density = LogPosterior(problem.weighted(data.weight))
-            states, *ended = sample_posterior(density, own, n, model.max_iter, share)
-            kept = states[:, np.arange(n) * states.shape[1] // n]  # evenly spaced
-            drawn.append((density.values(kept.reshape(-1, kept.shape[2])), *ended))
-        values, rhat, ess, n_iter = zip(*drawn, strict=True)
-        weight, biases = (np.concatenate([each[i] for each in values], axis=-1) for i in (0, 1))
-        whole = values[0]._replace(weight=weight, bias=biases)
-        return Component(kernel, share, whole, max(rhat), min(ess), max(n_iter))
+            each.append(Chains(density, own, max(n, int(share * N_STATES)), model.max_iter))
+        return each
 
-    shares, run = _shares(weights, model.draws), Parallel(model._jobs, prefer="threads")
-    each = zip(kernels, weights, shares, rng.spawn(len(kernels)), strict=True)
-    parts = run(delayed(component)(*arguments) for arguments in each)
+    shares = _shares(weights, model.draws)
+    own = zip(kernels, weights, shares, rng.spawn(len(kernels)), strict=True)
+    chains = [chains_of(*each) for each in own]
+    rhat, ess = run_until_agreed(kernels, weights, chains, model._jobs)
+    parts = []
+    for kernel, share, n, one in zip(kernels, weights, shares, chains, strict=True):
+        values = [each.values(n) for each in one]
+        weight, biases = (np.concatenate([each[k] for each in values], axis=-1) for k in (0, 1))
+        parts.append(Component(kernel, share, values[0]._replace(weight=weight, bias=biases)))
 
     # what a user reads
     model._predictor_ = PosteriorMixture(parts, centres, likelihood)
@@ -219,16 +213,16 @@ def fit_posterior(model: Any, data: TrainingData) -> None:
     if likelihood.targets == "numbers":
         noise = np.concatenate([part.values.noise for part in parts])
         model.noise_ = float(np.sqrt(np.mean(noise**2)))
-    model.idata_ = to_datatree(model._predictor_, data, vars(model).get("classes_"))
+    model.idata_ = to_datatree(model._predictor_, data, vars(model).get("classes_"), rhat, ess)
     if plan_of(model).project:
         from pcvm_pymc.estimators.projection import project_fit  # not for most fits
 
         project_fit(model, data, problems, None, rng)
-    model.n_iter_ = max(part.n_iter for part in parts)
-    away = [each for each in parts if not _agree(each.rhat, each.ess, each.share)]
-    model.status_ = Status.ITERATION_LIMIT if away else Status.CONVERGED
-    rhat, ess = max((each.rhat, each.ess) for each in away or parts)
-    model._warn(f"posterior with r-hat {rhat:.3f} and {ess:.0f} effective draws", model.status_)
+    model.n_iter_ = max(each.n_iter for one in chains for each in one)
+    model.status_ = Status.CONVERGED if _agree(rhat, ess) else Status.ITERATION_LIMIT
+    needed = f"needed at most {MOST_RHAT} and at least {LEAST_ESS:.0f}"
+    words = f"posterior with r-hat {rhat:.3f} and {ess:.0f} effective draws, {needed}"
+    model._warn(words, model.status_)
 
 
 def _kernels(
@@ -309,63 +303,135 @@ def _shares(weights: Sequence[float], n_draws: int) -> list[int]:
     return [max(int(n), 1) for n in found]
 
 
-def _agree(rhat: float, ess: float, share: float) -> bool:
-    """Return whether chains agree as closely as a part of a mixture needs.
-
-    Its error counts by its share: with 400 times its share of effective draws in each part, means over the
-    mixture are as exact as with 400 of one posterior; r-hat of so many exceeds one by as much more.
-    """
-    most_rhat = min(1.0 + (MOST_RHAT - 1.0) / share, _MOST_RHAT_OF_A_PART)
-    return rhat <= most_rhat and ess >= LEAST_ESS * share
+def _agree(rhat: float, ess: float) -> bool:
+    """Return whether the chains of a mixture agree."""
+    return rhat <= MOST_RHAT and ess >= LEAST_ESS
 
 
-def sample_posterior(
-    density: LogPosterior, rng: np.random.Generator, draws: int, max_iter: int, share: float
-) -> tuple[Array, float, float, int]:
-    """Run chains until they agree, or `max_iter` transitions would be exceeded: as many again each time.
+def _by_time(sizes: Sequence[int]) -> NDArray[np.intp]:
+    """Return the order in which draws of several widths are those of one chain: by their time in it."""
+    times = np.concatenate([(np.arange(n) + 0.5) / n for n in sizes])
+    return np.argsort(times, kind="stable")
 
-    Returns
-    -------
-    states : ndarray, shape (n_chains, n_states, n_parameters)
-    rhat, ess : float
-        See `Component`.
-    n_iter : int
-        Transitions of each chain.
+
+def mixture_diagnostics(latent: Sequence[Array], shares: Sequence[float]) -> tuple[float, float]:
+    """Return the largest r-hat and the least effective sample size of the latent function of a mixture.
+
+    Each chain of the mixture has as many states of each width as its share says, evenly spaced, in the order
+    of their time: its averages are those that predict.
+
+    Parameters
+    ----------
+    latent : sequence of ndarray, shape (n_chains, n_states, n_values)
+        At each width.
+    shares : sequence of float
     """
     from arviz_stats.base import array_stats  # slow to import
 
-    Phi = density.problem.Phi
-    rows = Phi[:: -(-len(Phi) * density.problem.n_scores // _JUDGED)]
-    n_warm_up = min(WARM_UP, max_iter // 2)
-    n_states = min(max(draws, int(share * N_STATES), _LEAST_STATES), max_iter - n_warm_up)
-    chains = HamiltonianChains(density, rng, N_CHAINS)
-    chains.warm_up(n_warm_up)
-    states, n_iter = chains.draw(n_states), n_warm_up + n_states
-    while True:
-        latent = density.values(states.reshape(-1, states.shape[2])).latent(rows)
+    n_states = min(each.shape[1] / share for each, share in zip(latent, shares, strict=True))
+    sizes = [max(int(n_states * share), 1) for share in shares]
+    parts = [spaced(each, n) for each, n in zip(latent, sizes, strict=True)]
+    mixed, axes = np.concatenate(parts, axis=1), {"chain_axis": 0, "draw_axis": 1}
+    mixed = mixed[:, _by_time(sizes)]
+    return float(array_stats.rhat(mixed, **axes).max()), float(array_stats.ess(mixed, **axes).min())
+
+
+def spaced(states: Array, n: int) -> Array:
+    """Return some states of each chain, evenly spaced."""
+    return states[:, np.arange(n) * states.shape[1] // n]
+
+
+class Chains:
+    """Chains of the posterior at one width, which can be continued.
+
+    Parameters
+    ----------
+    density : LogPosterior
+    rng : numpy.random.Generator
+    n_states : int
+        Of each chain to begin with, if `max_iter` leaves room for them after the warm-up.
+    max_iter : int
+
+    Attributes
+    ----------
+    states : ndarray, shape (n_chains, n_states, n_parameters)
+    n_iter : int
+        Transitions of each chain, warm-up included.
+    """
+
+    def __init__(
+        self, density: LogPosterior, rng: np.random.Generator, n_states: int, max_iter: int
+    ) -> None:
+        self.density, self._max_iter = density, max_iter
+        self._chains = HamiltonianChains(density, rng, N_CHAINS)
+        self._n_warm_up = min(WARM_UP, max_iter // 2)
+        self._n_states = min(max(n_states, _LEAST_STATES), max_iter - self._n_warm_up)
+        self.n_iter, self.states = 0, np.empty((N_CHAINS, 0, 0))
+
+    def run(self) -> bool:
+        """Take as many transitions again, if `max_iter` leaves room for them; return whether it does."""
+        if not self.n_iter:
+            self._chains.warm_up(self._n_warm_up)
+            self.states = self._chains.draw(self._n_states)
+            self.n_iter = self._n_warm_up + self._n_states
+            return True
+        more = self.n_iter - self._n_warm_up
+        if self.n_iter + more > self._max_iter:
+            return False
+        new = self._chains.draw(self.states.shape[1], more // self.states.shape[1])
+        self.states, self.n_iter = np.concatenate([self.states, new], 1), self.n_iter + more
+        if self.states.shape[1] >= _MOST_STATES:
+            self.states = self.states[:, 1::2]
+        return True
+
+    def values(self, n: int) -> Values:
+        """Return the values of some states of each chain, chains one after the other."""
+        return self.density.values(spaced(self.states, n).reshape(-1, self.states.shape[2]))
+
+    def latent(self) -> Array:
+        """Return the latent function by which they are judged, shape (n_chains, n_states, n_values)."""
+        Phi, n_states = self.density.problem.Phi, self.states.shape[1]
+        rows = Phi[:: -(-len(Phi) * self.density.problem.n_scores // _JUDGED)]
+        latent = self.values(n_states).latent(rows)
         if latent.shape[2] > 1:  # a common shift of all scores does not show
             latent -= latent.mean(axis=2, keepdims=True)
-        each, axes = latent.reshape(*states.shape[:2], -1), {"chain_axis": 0, "draw_axis": 1}
-        rhat = float(array_stats.rhat(each, **axes).max())
-        ess = float(array_stats.ess(each, **axes).min())
-        more = n_iter - n_warm_up
-        if _agree(rhat, ess, share) or n_iter + more > max_iter:
-            return states, rhat, ess, n_iter
-        thin = more // states.shape[1]
-        states, n_iter = (
-            np.concatenate([states, chains.draw(states.shape[1], thin)], 1),
-            n_iter + more,
-        )
-        if states.shape[1] >= _MOST_STATES:
-            states = states[:, 1::2]
+        return latent.reshape(N_CHAINS, n_states, -1)
+
+
+def run_until_agreed(
+    kernels: Sequence[Any], shares: Sequence[float], chains: list[list[Chains]], n_jobs: int
+) -> tuple[float, float]:
+    """Run chains of each width and label until the mixture's agree for each label, or `max_iter` ends them.
+
+    Returns the largest r-hat and the least effective sample size over the labels, see `mixture_diagnostics`.
+    """
+
+    def longer(kernel: Any, each: list[Chains], some: Sequence[int]) -> list[bool]:
+        PROGRESS.info("posterior at width %.3g", np.mean(kernel.width))
+        return [each[i].run() for i in some]
+
+    run, some = Parallel(n_jobs, prefer="threads"), list(range(len(chains[0])))
+    found = dict[int, tuple[float, float]]()
+    while some:
+        each = zip(kernels, chains, strict=True)
+        ran = np.all(run(delayed(longer)(*one, some) for one in each), axis=0)
+        for i in some:
+            found[i] = mixture_diagnostics([one[i].latent() for one in chains], shares)
+        some = [i for i, more in zip(some, ran, strict=True) if more and not _agree(*found[i])]
+    rhat, ess = np.transpose(list(found.values()))
+    return float(rhat.max()), float(ess.min())
 
 
 def to_datatree(
-    mixture: PosteriorMixture, data: TrainingData, classes: NDArray[Any] | None
+    mixture: PosteriorMixture,
+    data: TrainingData,
+    classes: NDArray[Any] | None,
+    rhat: float,
+    ess: float,
 ) -> "xr.DataTree":
-    """Return draws and data for ArviZ, and how the chains of each width converged.
+    """Return draws and data for ArviZ, and how the chains of the mixture converged.
 
-    Within a chain the draws of several widths are in random order.
+    Within a chain the draws of several widths are in the order of their time.
     """
     import xarray as xr  # slow to import
 
@@ -390,14 +456,11 @@ def to_datatree(
     posterior = {}
     for name, of_parts in each.items():
         whole = np.concatenate(of_parts, axis=1)
-        order = np.arange(whole.shape[1])
-        if len(parts) > 1:
-            order = np.random.default_rng(0).permutation(order)
+        order = _by_time([each.shape[1] for each in of_parts])
         shape = (*whole.shape[:2], *whole.shape[2 : 2 + len(dims[name])])
         posterior[name] = (("chain", "draw", *dims[name]), whole[:, order].reshape(shape))
-    convergence = {name: [getattr(p, name) for p in parts] for name in ("share", "rhat", "ess")}
-    found: dict[str, Any] = {name: ("component", value) for name, value in convergence.items()}
-    found["width"] = (("component", *dims["width"]), width)
+    found: dict[str, Any] = {"share": ("component", [each.share for each in parts])}
+    found |= {"rhat": rhat, "ess": ess, "width": (("component", *dims["width"]), width)}
     coords = {"class": classes} if scores else {}
     groups = {
         "posterior": xr.Dataset(posterior, coords, {"inference_library": "pcvm_pymc"}),

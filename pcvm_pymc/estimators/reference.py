@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pcvm_pymc.core.em import log_posterior
 from pcvm_pymc.core.pieces.centres import Centres, Index
 from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, PerCentre, as_kernel
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, NormalProbability, Probit
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem, Status
@@ -109,8 +109,7 @@ class Reference:
     @property
     def labels(self) -> Likelihood:
         """How probabilities of labels depend on the latent function."""
-        # its density is one of numbers; the labels are the probit's
-        return Probit() if isinstance(self.likelihood, NormalProbability) else self.likelihood
+        return self.likelihood.of_labels
 
     def problem(
         self, Phi: Array, columns: Index | slice = slice(None), rows: Index | slice = slice(None)

@@ -109,7 +109,8 @@ class RVMClassifier(KernelClassifier):
     feature_widths_ : ndarray, shape (n_features,)
         Width of each feature, in units of X, of the RBF only; for several classes (n_classes, n_features).
     feature_relevance_ : ndarray, shape (n_features,)
-        1 / width^2, normalised to sum one; for several classes the mean of their machines'.
+        1 / width^2, normalised to sum one; for several classes the mean of their machines'. NaN where none
+        learned a width for each feature, see `PCVMClassifier`.
     feature_relevance_folds_ : ndarray, shape (n_folds, n_features)
         The same, learned from the rows outside each fold: how sure it is; no rows where none was learned.
     covariance_ : ndarray, shape (n_relevance + 1, n_relevance + 1)
@@ -198,7 +199,11 @@ class RVMClassifier(KernelClassifier):
         widths = [one.width_ for one in each]
         if base.is_rbf(self.kernel):
             self.feature_widths_ = np.array([one.feature_widths_ for one in each])
-            self.feature_relevance_ = np.mean([one.feature_relevance_ for one in each], axis=0)
+            relevance_of = np.array([one.feature_relevance_ for one in each])
+            known = ~np.isnan(relevance_of).any(axis=1)
+            self.feature_relevance_ = relevance_of[known if known.any() else slice(None)].mean(
+                axis=0
+            )
             folds = [one.feature_relevance_folds_ for one in each]
             self.feature_relevance_folds_ = np.concatenate(folds)
         several = any(map(np.ndim, widths))

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import LeaveOneOut, averaging_weights, leave_one_out
 from pcvm_pymc.core.metric import share_of_widths
 from pcvm_pymc.core.pieces.kernels import median_distance
-from pcvm_pymc.core.pieces.likelihood import plain_target
+from pcvm_pymc.core.pieces.likelihood import log_normalised, plain_target
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.pieces.validation import check_real
@@ -364,8 +363,7 @@ def by_class(problems: Problems) -> Score:
             yes.append(problem.likelihood.log_density(loo.latent, np.ones(len(problem.label))))
         weight = np.column_stack([each.weight for each in fits])
         result = replace(fits[0], weight=weight, bias=np.array([each.bias for each in fits]))
-        log_probability = np.column_stack(yes)
-        log_probability -= logsumexp(log_probability, axis=1, keepdims=True)
+        log_probability = log_normalised(np.column_stack(yes))
         number = plain_target(whole.label).astype(int)
         density = log_probability[np.arange(len(number)), number]
         density = density if whole.row_weight is None else whole.row_weight * density

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from pcvm_pymc import __version__
 from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece, PerCentre
+from pcvm_pymc.core.pieces.likelihood import normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, MultinomialProbit, Probit
 from pcvm_pymc.estimators.average import class_probability
 from pcvm_pymc.experiments.errors import UsageError
@@ -282,7 +283,7 @@ class FittedTable:
         n_classes = len(self.classes)
         likelihood: Likelihood = Probit() if n_classes == 2 else MultinomialProbit(n_classes)
         parts = [mode.share * class_probability(likelihood, mode.latent(X)) for mode in self.modes]
-        return np.sum(parts, axis=0)
+        return normalised(np.sum(parts, axis=0))
 
     def save(self, path: Path) -> None:
         """Write the file: arrays, and names as JSON, with a checksum."""
