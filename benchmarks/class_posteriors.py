@@ -66,8 +66,7 @@ def main() -> None:
                     chains = model.idata_["convergence"]
                     latent = model.idata_["posterior"]["latent"]
                     latent = latent - latent.mean("class")  # a common shift does not show
-                    ess = float((chains["ess"] / chains["share"]).min())
-                    how = (float(az.rhat(latent).max()), ess)
+                    how = (float(az.rhat(latent).max()), chains["ess"].item())
                 found.append((loss, 100 * np.mean(p.argmax(axis=1) != truth), seconds, *how))
             loss, error, seconds, rhat, ess = np.mean(found, axis=0)
             shown = f"{loss:.3f} | {error:.1f} | {seconds:.1f} | {rhat:.3f} | {ess:.0f}"

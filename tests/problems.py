@@ -145,6 +145,16 @@ def value_point(model, values):
     return point
 
 
+def assert_probabilities(probability, log_probability=None, atol=1e-14):
+    """Probabilities of classes, along the last axis, are none above one, of sum one, and their logarithms."""
+    n_classes = probability.shape[-1]
+    assert ((probability >= 0.0) & (probability <= 1.0)).all()
+    assert abs(probability.sum(axis=-1) - 1.0).max() <= 1e-15 * n_classes
+    if log_probability is not None:
+        assert (log_probability <= 0.0).all()
+        np.testing.assert_allclose(np.exp(log_probability), probability, rtol=0, atol=atol)
+
+
 @st.composite
 def awkward_data(draw):
     """Return inputs with duplicated rows, constant features, a lonely point, scales 1e-6 to 1e6."""

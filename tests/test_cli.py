@@ -152,9 +152,25 @@ def test_compare_encodes_text_fills_in_and_tells_what_it_recognised(csv, tmp_pat
     out, options = tmp_path / "out", ["--categorical", "--impute", "--width", "1.5", *FAST]
     said = printed(capsys, main(["compare", str(csv), "--out", str(out), *options]))
     assert "separated by semicolons" in said
-    assert "an index, left out" in said
+    assert "counts or names the rows: left out" in said
     assert "60 rows, 3 features" in said
     assert table_of(out).loc["averaged MAP", "error"] < 0.25
+
+
+@pytest.mark.usefixtures("one_classifier")
+def test_compare_reads_texts_as_they_are_written(csv, tmp_path, capsys):
+    rows = csv.read_text().splitlines()
+    written = [
+        rows[0],
+        *(f'"{i}",{row}' for i, row in enumerate(rows[1:], 1)),
+    ]  # as R's write.table
+    text = "\n".join(written).replace("cat", "DE ").replace("dog", "NA").replace(",", ";")
+    (tmp_path / "other.csv").write_text(text)
+    out = [tmp_path / "a", tmp_path / "b"]
+    for each, path in zip(out, (csv, tmp_path / "other.csv"), strict=True):
+        assert main(["compare", str(path), "--width", "1.0", *FAST, "--out", str(each)]) == 0
+    pd.testing.assert_frame_equal(table_of(out[1]), table_of(out[0]))
+    assert "classes DE, NA" in capsys.readouterr().out
 
 
 RARE = "a,b\n" + "".join(f"{i},{'x' if i < 4 else 'y'}\n" for i in range(80))
@@ -165,7 +181,7 @@ BAD_INPUT = [
     ("", "compare x.csv", "cannot be read as CSV"),
     ("a\n1\n2\n", "compare x.csv", "1 column(s)"),
     ("a,b\n1,x\n2,x\n3,x\n", "compare x.csv", "1 classes (x); needed 2 to 30"),
-    ("a,b\n1,x\n2,\n3,y\n", "compare x.csv", "1 rows without a label in 'b', the first in line 3"),
+    ("a,b\n1,x\n2,\n3,y\n", "compare x.csv", "1 rows without a label: b (line 3)"),
     ("a,b\n1,x\n2,y\n", "compare x.csv --target c", "no column 'c'; its columns are a, b"),
     ("a,b\n1,x\n2,x\n3,x\n4,x\n5,y\n", "compare x.csv", "class y of"),
     (RARE, "compare x.csv --test-size 0.8", "fewer than two rows of a class"),

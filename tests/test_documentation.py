@@ -322,7 +322,7 @@ def texts_of(path):
 
 
 PLAIN_ROOMS = ("core", "estimators", "model", "inference", "assessment", "cli", "experiments")
-PLAIN_ROOMS = (*PLAIN_ROOMS, "export.py", "figures.py")
+PLAIN_ROOMS = (*PLAIN_ROOMS, "export", "figures.py")
 HEAD = re.compile(r"^ *\w+ : .*$", re.MULTILINE)  # the name of an argument
 
 

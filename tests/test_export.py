@@ -1,25 +1,38 @@
-"""Classifiers of few vectors elsewhere: in ONNX, and in C."""
+"""Models of few vectors elsewhere: in ONNX, and in C."""
 
 import ctypes
+import re
 import shutil
 import subprocess
 import sys
+from copy import copy
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pcvm_pymc.estimators.average import class_probability
 from problems import blobs, fixed_rng, refused
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.decomposition import PCA
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
 import pcvm_pymc as pcvm
-from pcvm_pymc.core.pieces.kernels import KERNELS, Radial
+from pcvm_pymc.core.pieces.kernels import KERNELS, Radial, design_matrix
+from pcvm_pymc.core.pieces.likelihoods import StudentT
+from pcvm_pymc.export.c_names import check_c_name
 
 X, LABEL = blobs(60, seed=31, fixed=True)
 CLASS = np.digitize(X[:, 1], [-0.5, 0.4])
 FEW = (X[:15], LABEL[:15])
-WORDS = np.array(["low", "middle", "high"])[CLASS]
+# each would end or spoil a comment, if it could
+WORDS = np.array(["*/ int", "/*?\\\u00e9??/", "'high\"\n\\"])[CLASS]
+TARGET = 7.0 + 3.0 * np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1]
 NEW = np.vstack([3 * fixed_rng(0).normal(size=(40, 2)), [[1e3, -1e3], [0, 0]]])
 
 UP = {"width": 1.5, "estimation": "bottom-up"}
@@ -27,6 +40,7 @@ SCALERS = RobustScaler(quantile_range=(10, 80)), "passthrough", MinMaxScaler((-2
 MORE = MaxAbsScaler(), StandardScaler(with_mean=False)
 IDLE = StandardScaler(with_std=False), RobustScaler(with_scaling=False)
 PCVM, RVM = pcvm.PCVMClassifier, pcvm.RVMClassifier
+MACHINE = RVM(width=1.5)
 LAST = PCVM(estimation="bottom-up", width=[1.0, 2.0])
 ONE = pcvm.SparseProbitClassifier(features="kernel", prior="laplace", width=1.5)
 MODELS = {
@@ -39,7 +53,7 @@ MODELS = {
     "width per feature": (PCVM(width=[1.0, 3.0], hyperprior="jeffreys"), LABEL),
     "logit": (PCVM(width=2.0, likelihood="logit", hyperprior="jeffreys"), LABEL.astype(int)),
     "label noise": (PCVM(width=2.0, likelihood="label noise"), LABEL),
-    "RVM, logit": (RVM(width=1.5), LABEL),
+    "RVM, logit": (MACHINE, LABEL),
     "RVM, probit": (RVM(width=1.5, link="probit"), LABEL),
     "mPCVM2": (pcvm.MPCVMClassifier(**UP), WORDS),
     "mRVM1": (pcvm.MRVMClassifier(width=1.5), CLASS),
@@ -47,6 +61,27 @@ MODELS = {
     "ten vectors after a scaler": (make_pipeline(StandardScaler(), PCVM(n_vectors=10)), LABEL),
     "several scalers": (make_pipeline(*SCALERS, *MORE, LAST), LABEL),
     "scalers that do nothing": (make_pipeline(*IDLE, pcvm.MRVMClassifier(width=1.5)), CLASS),
+    "a search": (GridSearchCV(make_pipeline(StandardScaler(), LAST), {}, cv=2), LABEL > 0),
+    "frozen": (FrozenEstimator(clone(MACHINE).fit(X, LABEL)), LABEL),
+}
+
+
+def regressor(**given):
+    return pcvm.RVMRegressor(**{"width": 1.0, "std": "weights"} | given)
+
+
+INNER = make_pipeline(RobustScaler(), regressor())
+TRANSFORMED = TransformedTargetRegressor(INNER, transformer=StandardScaler())
+REGRESSIONS = {
+    "normal": (regressor(), TARGET),
+    "Student-t": (regressor(width=[1.0, 3.0], likelihood="student-t"), TARGET),
+    "no variance": (regressor(likelihood=StudentT(0.3, 1.5)), TARGET),
+    "known noise, few bases": (regressor(noise=0.5, basis=4), TARGET),
+    "targets about zero": (regressor(), TARGET - TARGET.mean()),
+    "constant targets": (regressor(), np.full(len(X), 3.0)),
+    "a pipeline": (make_pipeline(*SCALERS, regressor()), TARGET),
+    "scaled targets": (TRANSFORMED, TARGET),
+    "targets as they are": (TransformedTargetRegressor(INNER), TARGET),
 }
 
 
@@ -63,37 +98,145 @@ def fitted():
     return get
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_c_function_has_the_classifiers_probabilities(name, fitted, tmp_path):
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    model = fitted(name)
-    source, library = tmp_path / "model.c", tmp_path / "model.so"
-    source.write_text(pcvm.to_c(model, "proba"))
-    strict = ["-std=c99", "-Wall", "-Wextra", "-Wno-unused-const-variable", "-Werror", "-pedantic"]
-    subprocess.run(
-        [compiler, *strict, "-O1", "-shared", "-fPIC", str(source), "-o", str(library), "-lm"],
-        check=True,
-    )
-    function = ctypes.CDLL(str(library)).proba
-    pointer = ctypes.POINTER(ctypes.c_double)
-    found = np.empty((len(NEW), len(model.classes_)))
-    for row, out in zip(np.ascontiguousarray(NEW), found, strict=True):
-        function(row.ctypes.data_as(pointer), out.ctypes.data_as(pointer))
-    np.testing.assert_allclose(found, model.predict_proba(NEW), atol=1e-8)
+def built(source, *options, language="c"):
+    """Compile strictly, without a warning."""
+    compiler = shutil.which({"c": "gcc", "c++": "g++"}[language]) or pytest.skip("no compiler")
+    strict = ["-Wall", "-Wextra", "-Werror", "-x", language, "-", "-lm"]
+    subprocess.run([compiler, *options, *strict], check=True, input=source.encode(), timeout=60)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_onnx_graph_has_the_classifiers_probabilities_and_labels(name, fitted):
+def in_c(model, rows, folder, **options):
+    """Return what the C function gives: class probabilities; or mean and standard deviation."""
+    source, library = pcvm.to_c(model, "f", **options), folder / f"{len(list(folder.iterdir()))}.so"
+    built(source, "-std=c11", "-pedantic", "-fsyntax-only")
+    built(source, "-std=c99", "-pedantic", "-O1", "-shared", "-fPIC", "-o", str(library))
+    function, is_number = ctypes.CDLL(str(library)).f, not hasattr(model, "classes_")
+    function.restype = ctypes.c_double if is_number else None
+    found = np.empty((len(rows), 1 + len(options) if is_number else len(model.classes_)))
+    for row, out in zip(np.ascontiguousarray(rows), found, strict=True):
+        arrays = [row, out[is_number:]][: 2 - is_number + len(options)]
+        out[:is_number] = function(*(each.ctypes.data_as(ctypes.c_void_p) for each in arrays))
+    return found
+
+
+def in_onnx(model, rows, **options):
+    """Return what the graph gives, by the names of its outputs."""
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
-    model = fitted(name)
-    content, cpu = pcvm.to_onnx(model).SerializeToString(), ["CPUExecutionProvider"]
+    content, cpu = pcvm.to_onnx(model, **options).SerializeToString(), ["CPUExecutionProvider"]
     session = runtime.InferenceSession(content, providers=cpu)
-    label, probability = session.run(["label", "probabilities"], {"X": NEW})
-    np.testing.assert_allclose(probability, model.predict_proba(NEW), atol=1e-8)
-    assert label.tolist() == model.predict(NEW).tolist()
+    names = [each.name for each in session.get_outputs()]
+    return dict(zip(names, session.run(names, {"X": rows}), strict=True))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_c_and_onnx_have_the_classifiers_probabilities_and_labels(name, fitted, tmp_path):
+    model = fitted(name)
+    # the estimator's own rule for several classes leaves 1e-8
+    close = {"atol": 1e-8 if len(model.classes_) > 2 else 1e-12}
+    expected = model.predict_proba(NEW)
+    np.testing.assert_allclose(in_c(model, NEW, tmp_path), expected, **close)
+    found = in_onnx(model, NEW)
+    np.testing.assert_allclose(found["probabilities"], expected, **close)
+    assert found["label"].tolist() == model.predict(NEW).tolist()
+
+
+@pytest.mark.parametrize("name", REGRESSIONS)
+def test_c_and_onnx_have_a_regressions_mean_and_standard_deviation(name, tmp_path):
+    model, y = REGRESSIONS[name]
+    model = clone(model).fit(X, y)
+    mean, close = model.predict(NEW)[:, None], {"rtol": 1e-11, "atol": 1e-11}
+    np.testing.assert_allclose(in_c(model, NEW, tmp_path), mean, **close)
+    np.testing.assert_allclose(in_onnx(model, NEW)["variable"], mean, **close)
+    # TransformedTargetRegressor has none itself
+    scale = model.transformer_.scale_ if name == "scaled targets" else 1.0
+    _, std = getattr(model, "regressor_", model).predict(NEW, return_std=True)
+    both = np.hstack([mean, scale * std[:, None]])
+    np.testing.assert_allclose(in_c(model, NEW, tmp_path, return_std=True), both, **close)
+    found = np.hstack(list(in_onnx(model, NEW, return_std=True).values()))
+    np.testing.assert_allclose(found, both, **close)
+
+
+def test_the_standard_deviation_of_a_process_is_refused_and_its_mean_is_not(tmp_path):
+    model = regressor(std="auto").fit(X, TARGET)
+    np.testing.assert_allclose(in_c(model, NEW, tmp_path)[:, 0], model.predict(NEW), rtol=1e-11)
+    for export in (pcvm.to_c, pcvm.to_onnx):
+        refused(r"needs a fitted RVMRegressor\(std='weights'\)", export, model, return_std=True)
+
+
+FAR = np.vstack([NEW, [[1e6, -1e6], [1e300, 0.0], [np.inf, -np.inf]]])
+
+
+@pytest.mark.parametrize(
+    "name", ["logit", "label noise", "RVM, probit", "mRVM1", "one from the rest"]
+)
+@settings(max_examples=5, deadline=None)
+@given(exponent=st.floats(-5, 10), shift=st.floats(-60, 60))
+@example(exponent=0.0, shift=-60.0)  # all machines say no
+def test_saturated_probabilities(name, exponent, shift, fitted, tmp_path_factory):
+    model = copy(fitted(name))
+    model.weight_, model.bias_ = 10.0**exponent * model.weight_, model.bias_ + shift
+    graph = in_onnx(model, FAR)
+    for found in (in_c(model, FAR, tmp_path_factory.mktemp("c")), graph["probabilities"]):
+        assert ((found >= 0) & (found <= 1)).all()
+        np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-15)
+        np.testing.assert_allclose(found, graph["probabilities"], atol=1e-12)
+    if name != "RVM, probit":  # whose latent values have a variance
+        Phi = design_matrix("rbf", NEW, model.relevance_vectors_, model.width_)
+        latent = Phi @ model.weight_.T + model.bias_
+        expected = class_probability(model._likelihood_, latent)
+        np.testing.assert_allclose(found[: len(NEW)], expected, atol=1e-8)
+        likeliest = latent.argmax(axis=1) if latent.ndim > 1 else 1 * (latent > 0)
+        assert graph["label"][: len(NEW)].tolist() == model.classes_[likeliest].tolist()
+
+
+def test_an_offset_of_the_features_or_between_them_costs_no_digits(tmp_path):
+    apart = X + 1e8 * (LABEL[:, None] > 0)
+    scaled = make_pipeline(StandardScaler(), MACHINE)
+    for one, rows, new in ((scaled, X + 2.0**40, NEW + 2.0**40), (MACHINE, apart, NEW + 1e8)):
+        model = clone(one).fit(rows, X[:, 1] > 0)
+        expected = model.predict_proba(new)
+        np.testing.assert_allclose(in_c(model, new, tmp_path), expected, atol=1e-12)
+        np.testing.assert_allclose(in_onnx(model, new)["probabilities"], expected, atol=1e-12)
+
+
+HEADERS = "math complex stdio stdlib string ctype time wchar wctype signal setjmp fenv tgmath"
+INCLUDES = "".join(f"#include <{each}.h>\n" for each in HEADERS.split())
+OUR_OWN = "x p f j k c i u t r square phi latent link own centre width weight origin"
+
+
+def accepted(name):
+    try:
+        check_c_name(name)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("dialect", ["c99", "gnu17", "c++17"])
+def test_every_name_that_is_accepted_compiles(dialect, fitted):
+    language = "c++" if "+" in dialect else "c"
+    words = set(OUR_OWN.split())
+    for what in (["-E"], ["-E", "-dM"]):  # what headers declare and define
+        command = [shutil.which("gcc") or pytest.skip("no compiler"), *what, "-D_GNU_SOURCE", "-"]
+        made = subprocess.run(command, input=INCLUDES, capture_output=True, text=True, check=True)
+        words |= set(re.findall(r"[A-Za-z]\w*", made.stdout))
+    names = sorted(filter(accepted, words))
+    assert set(OUR_OWN.split()) < set(names)
+    source = pcvm.to_c(fitted("bottom-up, rbf"), "the_name")
+    every = "".join(source.replace("the_name", name) for name in names)
+    built(every, f"-std={dialect}", "-fsyntax-only", language=language)
+
+
+@given(st.one_of(st.text(max_size=60), st.from_regex(r"[A-Za-z_]\w*", fullmatch=True)))
+def test_other_names_are_refused_or_plain(name):
+    assert not accepted(name) or re.fullmatch("[A-Za-z][A-Za-z0-9_]{,49}", name, re.ASCII)
+
+
+def test_names_of_c_are_refused():
+    for name in ["exp", "int", "main", "log", "inline", "isnan", "co_await", "linux", "M_PI"]:
+        words = f"name='{name}' is kept .*; needed another, such as 'my_{name}'"
+        refused(words, pcvm.to_c, None, name)
 
 
 def test_without_onnx_the_error_names_the_extra(monkeypatch):
@@ -101,17 +244,19 @@ def test_without_onnx_the_error_names_the_extra(monkeypatch):
     refused(r'pip install "pcvm-pymc\[onnx\]"', pcvm.to_onnx, None, error=ImportError)
 
 
-MACHINE = RVM(width=1.5)
 ALONE = r"step 'pca' .*needed StandardScaler.*Export model\[-1\] alone"
 CLIPPED = make_pipeline(MinMaxScaler(clip=True), MACHINE)
-
+LOG = TransformedTargetRegressor(regressor(), func=np.log, inverse_func=np.exp)
 
 NOT_EXPORTED = [
     (PCVM(scale=1.0, basis=FEW), LABEL, "is an average of .* n_vectors"),
     (pcvm.SparseProbitClassifier(prior="laplace"), LABEL, "needed features='kernel'"),
     (MACHINE, CLASS, "MRVMClassifier has several"),
     (RVM(kernel="linear-spline"), LABEL, "'linear-spline' has no export"),
-    (pcvm.RVMRegressor(width=1.0), LABEL, "is no classifier"),
+    (regressor(std="auto", star=True), TARGET, "predicts by all its rows, .*star=False"),
+    (LOG, TARGET, r"transformer of the targets is .*Export model.regressor_ alone"),
+    (CalibratedClassifierCV(MACHINE, cv=2), LABEL, "CalibratedClassifierCV is no estimator"),
+    (GridSearchCV(MACHINE, {}, cv=2, refit=False), LABEL, "search with refit=True"),
     (make_pipeline(PCA(), MACHINE), LABEL, ALONE),
     (CLIPPED, LABEL, r"step 'minmaxscaler' .*without clip"),
 ]

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.core.pieces import validation
+from pcvm_pymc.core.pieces.likelihood import normalised
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.inference.prediction import predict
 from pcvm_pymc.inference.results import check_result, classes_of, likelihood_of, weights_of
@@ -172,11 +173,14 @@ def vector_count(result: xr.DataTree) -> float:
 
 
 def of_the_greater(probability: Array) -> Array:
-    """Return probabilities of the greater of two classes, shape (n,); of several as they are.
+    """Return probabilities of the greater of two classes, shape (n,); of several those of all, of sum one.
 
     Two classes under the multinomial probit have a column each.
     """
-    return probability[:, 1] if probability.ndim == 2 and probability.shape[1] == 2 else probability
+    if probability.ndim == 1:
+        return probability
+    each = normalised(probability)
+    return each[:, 1] if each.shape[1] == 2 else each
 
 
 def scores(label: ArrayLike, probability: ArrayLike) -> dict[str, float]:

@@ -13,13 +13,13 @@ import pandas as pd
 import xarray as xr
 from arviz_stats.utils import ELPDDataLOOKFold
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vector_count
 from pcvm_pymc.assessment.leave_one_out import elpd_fields
 from pcvm_pymc.core.pieces.centres import copied_rows, rows_under
 from pcvm_pymc.core.pieces.kernels import KernelPiece
+from pcvm_pymc.core.pieces.likelihood import log_average
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import InputWarning, as_features, check_seed, shown
@@ -233,7 +233,7 @@ def kfold(
             every = stated.setdefault(name, np.empty((len(X), *probability.shape[1:])))
             every[test] = probability
             log_density = log_density_draws(fit, latent, target[test])
-            pointwise.setdefault(name, np.empty(len(X)))[test] = _log_mean(log_density)
+            pointwise.setdefault(name, np.empty(len(X)))[test] = log_average(log_density)
             vectors.setdefault(name, []).append(vector_count(fit))
     table = {
         name: {
@@ -248,15 +248,10 @@ def kfold(
     return KFold(elpd, pd.DataFrame(table).T, stated, label, fold, classes)
 
 
-def _log_mean(log_density: Array) -> Array:
-    """Return the log of the mean density over the draws, shape (n_obs,)."""
-    return logsumexp(log_density, axis=0) - np.log(len(log_density))
-
-
 def _elpd(posterior: xr.DataTree, target: Array, pointwise: Array, cv: int) -> ELPDDataLOOKFold:
     """Return held-out scores as `arviz.loo_kfold` does."""
     latent = results.training_latent(posterior)
-    inside = _log_mean(log_density_draws(posterior, latent, target))
+    inside = log_average(log_density_draws(posterior, latent, target))
     obs = {"obs": posterior["posterior"]["obs"].values}
     return ELPDDataLOOKFold(
         **elpd_fields(pointwise, inside, obs),

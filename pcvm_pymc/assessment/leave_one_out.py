@@ -19,6 +19,7 @@ from pcvm_pymc.core.loo import check_step
 from pcvm_pymc.core.penalised import penalised_mode
 from pcvm_pymc.core.pieces.centres import rows_under
 from pcvm_pymc.core.pieces.kernels import KernelPiece
+from pcvm_pymc.core.pieces.likelihood import log_average
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
@@ -183,7 +184,7 @@ def _scored(
         density[k, rows] = modes[k].log_density(latent, rows) / count[rows]
         unsettled[rows] |= not converged
     inside = [each.log_density(each.problem.Phi @ each.weight + each.bias) for each in modes]
-    averages = (logsumexp(each, axis=0, b=share) for each in (density, inside / count))
+    averages = (log_average(each, share) for each in (density, inside / count))
     every = slice(None) if copies is None else copies
     rows = (each[every] for each in (*averages, in_doubt.any(axis=0), unsettled))
     pointwise, within, refitted, unsettled = rows

@@ -83,7 +83,8 @@ def plot_feature_relevance(model: Any, *, most: int = 30) -> Figure:
     """Draw how relevant each feature is to a classifier or regressor, the most relevant on top.
 
     Bars are the relevances, 1 / width^2 normalised; lines go from the smallest to the largest of the folds,
-    each learned without the fold's rows.
+    each learned without the fold's rows. Where no widths per feature were learned, the title says so and
+    nothing is drawn: `sklearn.inspection.permutation_importance` measures what any fit makes of its features.
 
     Parameters
     ----------
@@ -109,6 +110,11 @@ def plot_feature_relevance(model: Any, *, most: int = 30) -> Figure:
     names = getattr(model, "feature_names_in_", [str(j) for j in range(len(relevance))])
     top = np.argsort(-relevance, kind="stable")[:most]
     figure, axes = plt.subplots(figsize=(6.5, 1.0 + 0.25 * len(top)))
+    if np.isnan(relevance).all():
+        words = (
+            "not learned: one width for all features\n(sklearn.inspection.permutation_importance)"
+        )
+        axes.set_title(words, fontsize="medium")
     axes.barh(np.arange(len(top)), relevance[top], color=NEGATIVE, height=0.7)
     if len(folds):
         low, high = folds[:, top].min(axis=0), folds[:, top].max(axis=0)

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import Kernel
+from pcvm_pymc.core.pieces.likelihood import normalised
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.validation import as_classes, as_features, as_labels, check_instance
 from pcvm_pymc.core.projection import SearchOptions
@@ -173,13 +174,14 @@ def _from_datatree(
     )
     if y is not None and not np.array_equal(y, classes[np.maximum(label, 0).astype(int)]):
         raise ValueError("y differs from the labels of the posterior; leave it out")
+    mean = probability_draws(tree, results.training_latent(tree)).mean(axis=0)
     width, signed = np.asarray(piece.width), MPCVMClassifier if several else PCVMClassifier
     return Reference(
         X=inputs,
         label=label,
         classes=classes,
         centres=Centres.among(inputs, data["centres"].values, sign),
-        probability=probability_draws(tree, results.training_latent(tree)).mean(axis=0),
+        probability=normalised(mean) if several else mean,
         kernel=piece.name if kernel is None else kernel,
         width=float(width) if width.ndim == 0 else width,
         hyperprior=Hyperprior.plug_in(),

@@ -23,15 +23,18 @@ _NAME = {"metavar": "NAME"}
 _NAMES = {"nargs": "+", "metavar": "NAME"}
 _IMPUTE = {"nargs": "?", "const": "median", "choices": ("median", "mean", "most_frequent")}
 
+_MARKS = {"type": lambda text: text.split(","), "default": [], "metavar": "MARK,..."}
 _AUTO = {"choices": ("auto", "yes", "no"), "default": "auto"}
 _SHARE = {"type": float, "metavar": "SHARE|ROWS"}
 _WIDTH = {"default": "auto", "metavar": "W|auto"}
 
 _SEED = ("--seed", "random seed (default: 0)", _NUMBER | {"default": 0})
 _HEADER = ("--header", "whether line 1 has names (default: auto, which refuses numbers)", _AUTO)
+_MISSING = ("--missing", "texts of missing fields, such as NA,? (default: empty ones)", _MARKS)
 _TABLE: tuple[Option, ...] = (
-    ("--target", "label column (default: the last)", {"metavar": "COLUMN"}),
+    ("--target", "label column, kept as written (default: the last)", {"metavar": "COLUMN"}),
     _HEADER,
+    _MISSING,
     ("--categorical", "encode columns of text, an indicator for each category", _FLAG),
     ("--impute", "replace missing values by the column's median (default), mean or mode", _IMPUTE),
     ("--width", "kernel width after standardisation (default: chosen on training rows)", _WIDTH),
@@ -53,7 +56,8 @@ _COMMANDS = {
     "fit": _Command(
         ("experiments.fitting", "fit"),
         "Fit a classifier to a table and keep it in a file. The classifier is PCVMClassifier, or "
-        "MPCVMClassifier for several classes, on standardised columns.",
+        "MPCVMClassifier for several classes, on standardised columns. Rows are as long as the header. "
+        "Missing are empty ones and those of --missing, among numbers also NA, NaN, null, ? and their like.",
         (
             ("file", "a table with a label column", _FILE),
             ("--out", "the file to write", _FILE | {"required": True, "metavar": "MODEL"}),
@@ -72,6 +76,7 @@ _COMMANDS = {
             ("file", "a table with the same columns", _FILE | {"metavar": "NEW.csv"}),
             ("--out", "where to write (default: the terminal)", _FILE | {"metavar": "FILE.csv"}),
             _HEADER,
+            ("--missing", "texts of missing fields (default: those of the fit)", _MARKS),
             ("--force", "replace a file that exists", _FLAG),
         ),
     ),

@@ -261,9 +261,11 @@ def _check_numbers(options: argparse.Namespace) -> None:
         raise UsageError(
             f"--posteriors is {options.posteriors}; needed at most --splits, which is {options.splits}"
         )
-    of_a_file = {"target": None, "header": "auto", "categorical": False, "impute": None}
-    for name, default in of_a_file.items():
-        if options.file is None and getattr(options, name) != default:
+    given = {
+        name: getattr(options, name) for name in ("target", "categorical", "impute", "missing")
+    }
+    for name, value in (given | {"header": options.header != "auto"}).items():
+        if options.file is None and value:
             raise UsageError(f"--{name} needs a FILE.csv")
 
 
@@ -277,7 +279,8 @@ def _read(options: argparse.Namespace, console: Console) -> Rows:
         labels = bunch.target_names[bunch.target]
         names = tuple(map(str, bunch.feature_names))
         return Rows(bunch.data, labels, names, "Wisconsin breast cancer (scikit-learn)")
-    frame = read_table(path, options.header, console)
+    how = {"text": [options.target], "missing": options.missing}
+    frame = read_table(path, options.header, console, **how)
     labels, features = labels_and_features(path, frame, options.target)
     from pcvm_pymc.experiments.model_files import TableScaler
 

@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
+from pcvm_pymc.core.pieces.likelihood import log_normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 
@@ -26,23 +27,21 @@ def class_probability(likelihood: Likelihood, latent: Array) -> Array:
     if latent.ndim == 1:  # the likelihoods of labels are mirror images
         return np.column_stack([likelihood.probability(-latent), likelihood.probability(latent)])
     if likelihood.n_scores > 1:
-        probability = likelihood.probability(latent)
-        return probability / probability.sum(axis=1, keepdims=True)  # of one but for rounding
+        return likelihood.probability(latent)
     return np.exp(log_class_probability(likelihood, latent))
 
 
 def log_class_probability(likelihood: Likelihood, latent: Array) -> Array:
     """Return logarithms of class probabilities, exact in the tails; see `class_probability`."""
-    ones = np.ones(len(latent))
+    ones, likelihood = np.ones(len(latent)), likelihood.of_labels
     if latent.ndim == 1:
         return np.column_stack([likelihood.log_density(latent, sign * ones) for sign in (-1, 1)])
     if likelihood.n_scores > 1:
         numbers = range(latent.shape[1])
         each = [likelihood.log_density(latent, np.full(len(latent), c)) for c in numbers]
-        return np.column_stack(each)
+        return log_normalised(np.column_stack(each))
     # all machines may say no
-    yes = np.column_stack([likelihood.log_density(each, ones) for each in latent.T])
-    return yes - logsumexp(yes, axis=1, keepdims=True)
+    return log_normalised(np.column_stack([likelihood.log_density(f, ones) for f in latent.T]))
 
 
 class LatentNormal(NamedTuple):

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Self
 
 import joblib
 import numpy as np
@@ -27,6 +27,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS, blas_threads
 from pcvm_pymc.core.problem import Status
+from pcvm_pymc.estimators.estimation import CHOSEN, OF_ESTIMATIONS, Estimation, is_named
 from pcvm_pymc.estimators.features import Metric, relevance
 from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData, group_numbers
 
@@ -83,28 +84,6 @@ def constraints(width: str, **words: str) -> dict[str, list[Any]]:
     return CONSTRAINTS | {"width": [POSITIVE, StrOptions(set(width.split())), "array-like"]} | named
 
 
-def is_named(value: Any, *names: str) -> bool:
-    """Whether an argument is one of some names."""
-    return isinstance(value, str) and value in names
-
-
-#: arguments that belong to estimations, and what each needs to have an effect
-OF_ESTIMATIONS = {
-    "hyperprior": "posterior modes by EM, or the posterior of a PCVM",
-    "scale": "posterior modes by EM",
-    "update": "posterior modes by EM",
-    "search": "estimation='bottom-up'",
-    "method": "a fit by the evidence",
-    "noise_starts": "a noise to be estimated by the evidence",
-    "tol": "a fit: no posterior at a given width",
-    "max_iter": "a fit or a posterior",
-    "n_vectors": "estimation='auto', 'average', 'posterior' or 'projection'",
-    "draws": "estimation='posterior'",
-    "cv": "something to choose by folds: a width that fits on folds choose, or the number of vectors of a "
-    "mode's projection",
-}
-#: a width that is chosen by held-out rows: one for each feature, or one
-CHOSEN = ("auto", "shared")
 STREAMED = "rows in chunks (memory_limit, or Dask arrays) need"
 
 # rows: above, a fit is announced, and basis="auto" draws centres (on each of 4,000 a fit takes half a minute)
@@ -122,8 +101,18 @@ NESTED: ContextVar[bool] = ContextVar("within another fit", default=False)
 
 
 def is_dask(X: Any) -> bool:
-    """Whether an input is a Dask collection."""
-    return hasattr(X, "__dask_graph__")
+    """Whether an input is a Dask collection, as Dask says."""
+    # nothing is one before Dask is imported
+    return "dask" in sys.modules and bool(sys.modules["dask"].is_dask_collection(X))
+
+
+def with_names(values: Array, names: list[str] | None) -> Any:
+    """Return values as a table whose columns have names, or as they are."""
+    if names is None:
+        return values
+    import pandas as pd
+
+    return pd.DataFrame(values, columns=names)
 
 
 @contextmanager
@@ -153,78 +142,6 @@ class _Lines(logging.Handler):
             seconds = self.last - self.began
             sys.stdout.write(f"{self.fit}, {seconds:.0f} s, {self.stage}{record.getMessage()}\n")
             sys.stdout.flush()
-
-
-# --- the estimation ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimation:
-    """How an estimator is fitted: its fields are the estimator's arguments that belong to it.
-
-    Attributes
-    ----------
-    model : KernelMachine
-        The estimator.
-    """
-
-    model: Any = field(repr=False)
-
-    @classmethod
-    def of(cls, model: "KernelMachine", **given: Any) -> Self:
-        """Return the estimation with an estimator's arguments, as far as they belong to it."""
-        names = {each.name for each in fields(cls)}
-        known = {name: value for name, value in vars(model).items() if name in names}
-        return cls(model=model, **known | given)
-
-    def arguments(self) -> set[str]:
-        """Return the names of the estimator's arguments that have an effect on it."""
-        return {each.name for each in fields(self)} | ({"cv"} if self.chooses_by_folds else set())
-
-    def check(self, in_chunks: bool) -> None:
-        """Raise where the arguments do not fit together."""
-
-    def fit(self, data: TrainingData) -> Any:
-        """Fit the estimator to training rows, and set its fitted attributes."""
-        raise NotImplementedError
-
-    # --- candidates for the hyperparameters ----------------------------------------------------
-
-    @property
-    def chosen(self) -> tuple[str, ...]:
-        """The hyperparameters that leave-one-out chooses."""
-        return ()
-
-    @property
-    def middle(self) -> float:
-        """The scale of the weights' prior that is given, or the middle of the grid."""
-        return 1.0
-
-    @property
-    def chooses_by_folds(self) -> bool:
-        """Whether refits on folds choose the width."""
-        folds = self.model._has_width and is_named(self.model.width, *CHOSEN, "cv")
-        return folds and "width" not in self.chosen
-
-    def formulation(self, data: TrainingData, basis: Any, most: int | None = None) -> Any:
-        """Return what is fitted to some rows, at any hyperparameters; of `most` drawn bases at most."""
-        raise NotImplementedError
-
-    def fitted(self, data: TrainingData, width: Any, basis: Any) -> Any:
-        """Return the predictor that is fitted to some rows at a width."""
-        raise NotImplementedError
-
-    def rough(self, data: TrainingData, most: int | None) -> tuple["Estimation", int | None]:
-        """Return the estimation as loose as refits need it that only rank widths, and their most bases."""
-        return self, most
-
-    def score(self, data: TrainingData, criterion: str, width: float, most: int | None) -> float:
-        """Return the score of a width by a criterion of all rows."""
-        raise NotImplementedError
-
-    def refuse(self, names: str, needed: str) -> NoReturn:
-        """Raise for arguments that do not fit together."""
-        KernelMachine._refuse(self.model, names, needed)
 
 
 # --- the estimator -----------------------------------------------------------------------------
@@ -316,11 +233,6 @@ class KernelMachine(BaseEstimator):
             f"{name} was given with {', '.join(given)}, where it has no effect (found {value!r}); "
             f"it needs {needed}, or leave it at {default!r}"
         )
-
-    def _refuse(self, names: str, needed: str) -> NoReturn:
-        """Raise for arguments that do not fit together: their names, separated by blanks."""
-        given = [f"{name}={validation.shown(vars(self)[name])}" for name in names.split()]
-        raise ValueError(f"{', '.join(given)}: {needed}")
 
     def _check_effects(self, estimation: Estimation) -> None:
         """Raise where an argument was given that belongs to another estimation."""
@@ -509,16 +421,30 @@ class KernelMachine(BaseEstimator):
     def _inputs(self, X: Any) -> Array:
         """Return new inputs for a fitted estimator."""
         check_is_fitted(self)
-        validation.as_numbers(X, "X")
-        return validate_data(self, X, dtype=float, reset=False)
+        return self._checked(X, reset=False)
+
+    def _checked(self, X: Any, *y: Any, **how: Any) -> Any:
+        """Return inputs, and targets where they are given, as scikit-learn's `validate_data` does."""
+        return self._named(X, validation.as_features(X), *y, **how)
+
+    def _named(self, X: Any, values: Array, *y: Any, **how: Any) -> Any:
+        """Return values under the names of the columns of `X`; they are kept, or compared with known ones."""
+        table = with_names(values, validation.column_names(X))
+        return validate_data(self, table, *y, dtype=float, **how)
 
     def _set_widths(self, width: Any, metric: Metric | None) -> None:
-        """Set the widths of the features and how relevant each is, of a fit with the RBF."""
+        """Set the widths of the features and how relevant each is, of a fit with the RBF.
+
+        One width says nothing of the features: without a width for each relevances are NaN.
+        """
         if not self._is_rbf:
             return
-        self.feature_widths_ = np.array(np.broadcast_to(width, self.n_features_in_))
-        found = relevance(self.feature_widths_), np.empty((0, self.n_features_in_))
-        found = found if metric is None else metric.relevance()
+        d = self.n_features_in_
+        self.feature_widths_ = np.array(np.broadcast_to(width, d))
+        unknown = np.full(d, np.nan)
+        found = relevance(self.feature_widths_) if np.ndim(width) else unknown, np.empty((0, d))
+        if metric is not None and metric.share > 0.0:
+            found = metric.relevance()
         self.feature_relevance_, self.feature_relevance_folds_ = found
 
     def _warn(self, solver: str, *statuses: Status) -> None:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 from sklearn.base import is_classifier
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
@@ -21,12 +20,11 @@ from pcvm_pymc.core.loo import LeaveOneOut, leave_one_out
 from pcvm_pymc.core.metric import share_of_widths
 from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.kernels import as_width, median_distance, width_grid
-from pcvm_pymc.core.pieces.likelihood import plain_target
+from pcvm_pymc.core.pieces.likelihood import log_normalised, plain_target
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.core.race import Raced, race
-from pcvm_pymc.estimators.base import CHOSEN, Estimation, is_named
 from pcvm_pymc.estimators.candidates import (
     GROWN_WEIGHT,
     KEPT_WEIGHT,
@@ -37,6 +35,7 @@ from pcvm_pymc.estimators.candidates import (
     WidthSelection,
     grow,
 )
+from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, is_named
 from pcvm_pymc.estimators.features import Metric
 from pcvm_pymc.estimators.formulation import ROUGH, Formulation, against_rest
 from pcvm_pymc.estimators.training import Fold, TrainingData, basis_for, inner_folds
@@ -119,8 +118,7 @@ def score_class_by_class(formulation: Formulation) -> Score:
             yes.append(problem.likelihood.log_density(loo.latent, np.ones(len(problem.label))))
         weight = np.column_stack([each.weight for each in fits])
         result = replace(fits[0], weight=weight, bias=np.array([each.bias for each in fits]))
-        log_probability = np.column_stack(yes)
-        log_probability -= logsumexp(log_probability, axis=1, keepdims=True)
+        log_probability = log_normalised(np.column_stack(yes))
         number = plain_target(joint.label).astype(int)
         density = log_probability[np.arange(len(number)), number]
         density = density if joint.row_weight is None else joint.row_weight * density

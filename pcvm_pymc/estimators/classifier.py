@@ -1,7 +1,7 @@
 """What all classifiers share: training rows, weights of rows, and predictions."""
 
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from numbers import Integral
 from typing import Any, ClassVar, Self, override
 
@@ -10,16 +10,18 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from pcvm_pymc.core.pieces.centres import Centres, Index, as_centres, choose_rows
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room, chunk_rows
 from pcvm_pymc.core.pieces.validation import (
+    MOST_COUNTS,
     as_features,
     as_labels,
-    as_numbers,
+    as_weights,
     check_real,
+    column_names,
     labels_of_rows,
     present_labels,
     shown,
@@ -39,12 +41,19 @@ def _lazy(method: Any) -> Any:
         check_is_fitted(self)
         if not base.is_dask(X):
             return method(self, self._inputs(X))
-        from pcvm_pymc.estimators.cluster import map_rows  # optional
+        from pcvm_pymc.estimators.cluster import as_dask, map_rows  # optional
 
-        like = method(self, np.zeros((1, self.n_features_in_)))
-        return map_rows(getattr(self, method.__name__), X, like)
+        lazy = as_dask(X)
+        like = method(self, self._named(X, np.zeros((1, lazy.shape[-1])), reset=False))
+        of_block = partial(_of_block, getattr(self, method.__name__), column_names(X))
+        return map_rows(of_block, lazy, like)
 
     return predicted
+
+
+def _of_block(predict: Any, names: list[str] | None, block: Array) -> Any:
+    """Return a prediction of a block of rows, whose columns have the names of the whole."""
+    return predict(base.with_names(block, names))
 
 
 class KernelClassifier(ClassifierMixin, base.KernelMachine):
@@ -114,22 +123,14 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
             if groups is not None:
                 raise ValueError("groups was given with Dask arrays; needed rows in memory")
             return self._dask_training(X, y, sample_weight)
-        as_numbers(X, "X")
-        y = y if y is None else present_labels(y)
-        rows, known = validate_data(self, X, y, dtype=float)
+        rows, known = self._checked(X, y if y is None else present_labels(y))
         check_classification_targets(known)
         weight, given, group = None, None, self._groups(groups, len(rows))
         if sample_weight is not None or self.class_weight is not None:
-            weight = _check_sample_weight(
-                sample_weight, rows, dtype=float, ensure_non_negative=True
-            )
-            given = np.flatnonzero(weight > 0)
-            if len(given) == 0:  # as newer versions of scikit-learn say themselves
-                raise ValueError(
-                    "sample_weight has zeros alone; needed at least one non-zero weight"
-                )
+            weight = self._row_weights(known, sample_weight)
+            given = np.flatnonzero(weight)
             rows, known, weight = rows[given], known[given], weight[given]
-            weight = weight * compute_sample_weight(self.class_weight, known)
+            weight = None if (weight == 1.0).all() else weight
             group = None if group is None else group[given]
         self.classes_, number = np.unique(known, return_inverse=True)
         n_classes = len(self.classes_)
@@ -143,9 +144,19 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         label = number if self._takes_several else np.where(number == 1, 1.0, -1.0)
         return TrainingData(rows, label, weight, given, groups=group).merged()
 
+    def _row_weights(self, known: NDArray[Any], sample_weight: Any) -> Array:
+        """Return how often each row counts; ``"balanced"`` is over those that count at all."""
+        by_class = self.class_weight if isinstance(self.class_weight, dict) else {}
+        for label, times in by_class.items():
+            check_real(f"class_weight[{label!r}]", times, 0.0, MOST_COUNTS, closed=True)
+        weight = as_weights(sample_weight, len(known))
+        some = weight > 0
+        weight[some] *= compute_sample_weight(self.class_weight, known[some])
+        return as_weights(weight, len(known), "sample_weight, times class_weight,")
+
     def _dask_training(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         """Return the rows of Dask arrays, and some of them in memory; set the classes."""
-        from pcvm_pymc.estimators.cluster import dask_rows, gathered  # optional
+        from pcvm_pymc.estimators.cluster import as_dask, dask_rows, gathered  # optional
 
         if sample_weight is not None or self.class_weight is not None:
             raise ValueError(
@@ -158,12 +169,12 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
                 f"basis={self.basis!r} is a basis function on every row; for Dask arrays needed a number of "
                 f"rows to choose, or (centres, {kind})"
             )
-        n_basis = int(self._n_bases(0))
+        lazy, n_basis = as_dask(X), int(self._n_bases(0))
         limit = np.inf if self.memory_limit is None else self.memory_limit
-        chunk = chunk_rows(limit, n_basis, X.shape[-1])
-        rows, self.classes_ = dask_rows(X, y, chunk, several=self._takes_several)
+        chunk = chunk_rows(limit, n_basis, lazy.shape[-1])
+        rows, self.classes_ = dask_rows(lazy, y, chunk, several=self._takes_several)
         some, label = gathered(rows, max(WIDTH_ROWS, 20 * n_basis))
-        self.n_features_in_ = X.shape[1]
+        self._named(X, some[:1])
         return TrainingData(some, label, stream=rows)
 
     @override
@@ -364,6 +375,10 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         latent = self._predictor_.latent(X, self._jobs)
         likeliest = (latent > 0).astype(int) if latent.ndim == 1 else latent.argmax(axis=1)
         return self.classes_[likeliest]
+
+    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return the share of rows whose likeliest class is their label; see `fit` for the arguments."""
+        return float(super().score(X, present_labels(y), sample_weight))
 
     def predict_interval(self, X: ArrayLike, *, probability: float = 0.89) -> Array:
         """Return equal-tailed posterior intervals of the class probabilities.

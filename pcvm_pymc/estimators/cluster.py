@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.design import ArrayRows, Request, Sums
+from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import check_shape
 
 _TOGETHER = 8  # sums that are added in one task
 
@@ -79,15 +79,17 @@ def dask_rows(
     ValueError
         For shapes that do not fit, values that are not finite, or a number of classes that is not asked for.
     """
-    X, y = _known_rows(X), _known_rows(y)
+    X, y = _known_rows(X), _known_rows(y, "y")
     if X.ndim != 2 or 0 in X.shape:
         raise ValueError(f"X has shape {X.shape}; needed (n_obs, n_features), one or more of each")
-    check_shape("y", y.shape, X.shape[:1], "label for each row of X")
-    X = X.rechunk({1: -1}).astype(float)
-    y = y.rechunk((X.chunks[0],))
-    finite, classes = dask.compute(da.isfinite(X).all(), da.unique(y))
-    if not finite:
-        raise ValueError("X has values that are NaN or infinite; needed finite numbers")
+    validation.check_shape("y", y.shape, X.shape[:1], "label for each row of X")
+    X = X.rechunk({1: -1}).map_blocks(validation.as_numbers, "X", dtype=float)
+    y = y.rechunk((X.chunks[0],)).map_blocks(validation.present_labels, dtype=y.dtype)
+    bad = ~da.isfinite(X)
+    count, first, classes = dask.compute(bad.sum(), bad.any(axis=1).argmax(), da.unique(y))
+    if count:
+        raise ValueError(validation.MISSING.format("X", count, first, validation.DROP))
+    classes = validation.present_labels(classes)
     if len(classes) != 2 and not (several and len(classes) > 2):
         needed = "two or more" if several else "two"
         raise ValueError(f"y has {len(classes)} classes; needed {needed}")
@@ -96,10 +98,20 @@ def dask_rows(
     return DaskRows(X, da.where(y == classes[1], 1.0, -1.0), chunk), classes
 
 
-def _known_rows(array: Any) -> Any:
+def as_dask(X: Any, name: str = "X") -> Any:
+    """Return the array of a Dask array or data frame, or of an xarray.DataArray over Dask."""
+    found = X.to_dask_array() if hasattr(X, "to_dask_array") else X
+    found = found if isinstance(found, da.Array) else getattr(found, "data", None)
+    if not isinstance(found, da.Array):
+        raise ValueError(f"{name}={validation.shown(X)}; needed a Dask array or data frame")
+    return found
+
+
+def _known_rows(array: Any, name: str = "X") -> Any:
     """Return a Dask array whose chunks have known sizes (those of a data frame do not)."""
-    if not hasattr(array, "__dask_graph__"):
-        return da.from_array(np.asarray(array))
+    if not dask.is_dask_collection(array):
+        return da.from_array(validation.present_labels(array), chunks=-1)
+    array = as_dask(array, name)
     return array.compute_chunk_sizes() if np.isnan(array.shape[0]) else array
 
 

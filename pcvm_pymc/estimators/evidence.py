@@ -35,12 +35,9 @@ from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.process import MOST_ROWS, Process
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
-from pcvm_pymc.estimators.base import (
-    MANY_BYTES,
-    Estimation,
-    nested,
-)
+from pcvm_pymc.estimators.base import MANY_BYTES, nested
 from pcvm_pymc.estimators.chooser import choose
+from pcvm_pymc.estimators.estimation import Estimation
 from pcvm_pymc.estimators.formulation import ROUGH, Formulation, against_rest
 from pcvm_pymc.estimators.predictors import Moments, Predictor
 from pcvm_pymc.estimators.training import TrainingData
@@ -265,7 +262,10 @@ class Evidence(Estimation):
         widths = [one.width_ for one in each]
         if model._is_rbf:
             model.feature_widths_ = np.array([one.feature_widths_ for one in each])
-            model.feature_relevance_ = np.mean([one.feature_relevance_ for one in each], axis=0)
+            relevances = np.array([one.feature_relevance_ for one in each])
+            known = ~np.isnan(relevances).any(axis=1)
+            relevances = relevances[known if known.any() else slice(None)]
+            model.feature_relevance_ = relevances.mean(axis=0)
             folds = [one.feature_relevance_folds_ for one in each]
             model.feature_relevance_folds_ = np.concatenate(folds)
         by_feature = any(map(np.ndim, widths))

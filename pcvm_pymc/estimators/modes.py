@@ -12,12 +12,12 @@ import numpy as np
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.em.options import CLASS_TOLERANCE, TOLERANCE
 from pcvm_pymc.core.pieces.centres import Centres
+from pcvm_pymc.core.pieces.likelihood import normalised
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.probabilities import class_probability
-from pcvm_pymc.estimators.base import Estimation, is_named
 from pcvm_pymc.estimators.candidates import Candidate, HyperparameterSearch
 from pcvm_pymc.estimators.chooser import (
     FOLDS,
@@ -29,6 +29,7 @@ from pcvm_pymc.estimators.chooser import (
     start_near,
 )
 from pcvm_pymc.estimators.classifier import KernelClassifier
+from pcvm_pymc.estimators.estimation import Estimation, is_named
 from pcvm_pymc.estimators.formulation import ROUGH, Formulation, named_hyperprior
 from pcvm_pymc.estimators.predictors import Average, Mode, fitted_at, modes_of
 from pcvm_pymc.estimators.training import Fold, TrainingData, inner_folds
@@ -170,7 +171,7 @@ class Modes(Estimation):
             return found, None
         latents = [each.scored().latent for each in found.points]
         parts = [class_probability(likelihood, each) for each in latents]
-        return found, np.tensordot(found.weights, np.stack(parts), axes=1)
+        return found, normalised(np.tensordot(found.weights, np.stack(parts), axes=1))
 
     # --- what is fitted ------------------------------------------------------------------------
 

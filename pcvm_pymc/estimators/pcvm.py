@@ -88,10 +88,11 @@ class PCVMClassifier(KernelClassifier):
         - ``"bottom-up"``: few vectors, added and deleted one at a time by the evidence of their precisions;
           there is no fit of all bases. As in the papers; `n_vectors` mostly predicts better.
         - ``"posterior"``: draws from the posterior at each width that leave-one-out gives weight, by
-          Hamiltonian Monte Carlo until r-hat is 1.01 and 400 draws are effective, at each width its share
-          of them. Probabilities are posterior means, and `predict_interval` has the draws' quantiles. Its
-          bases are 30 k-means centres, or `basis` of them, with unconstrained weights; given centres keep
-          their signs, as in the paper. The scale is learned.
+          Hamiltonian Monte Carlo until the mixture of the widths, each with its share of the states, has
+          r-hat of the latent function of at most 1.01 and an effective sample size of at least 400; a
+          `ConvergenceWarning` says where `max_iter` ends it before. Probabilities are posterior means, and
+          `predict_interval` has the draws' quantiles. Its bases are 30 k-means centres, or `basis` of them,
+          with unconstrained weights; given centres keep their signs, as in the paper. The scale is learned.
     random_state : int, numpy.random.Generator or None
         For folds and random starts.
     max_iter : int
@@ -105,7 +106,7 @@ class PCVMClassifier(KernelClassifier):
         bases. A width that is not a number is then chosen on at most 5000 rows.
     class_weight : dict, "balanced" or None
         How often rows of a class count, times `sample_weight` of `fit`: by class, or, ``"balanced"``, in
-        proportion to one over the class' number of rows.
+        proportion to one over the class' number of rows. Zero leaves a class out.
     likelihood : {"probit", "logit", "label noise", "normal-probability"} or Likelihood
         How labels depend on the latent function: a name, or an object of
         `pcvm_pymc.core.pieces.likelihoods` with its parameters, such as ``NoisyProbit(0.1)``.
@@ -149,7 +150,8 @@ class PCVMClassifier(KernelClassifier):
         somewhat optimistic.
     idata_ : xarray.DataTree
         Of a posterior only, for ArviZ: draws, in the group ``convergence`` the widths with their shares,
-        r-hat and effective sample size, and the data. Of the attributes below a posterior has the centres
+        ``rhat`` and ``ess`` of the mixture (of all states of its chains, of which the draws are some), and
+        the data. Of the attributes below a posterior has the centres
         of its bases, ``width_`` (of the largest share) and what is said of the features.
     selection_ : HyperparameterSearch
         Widths and scales that were tried and how much each counts, where they are chosen by leaving
@@ -169,6 +171,8 @@ class PCVMClassifier(KernelClassifier):
     feature_relevance_ : ndarray, shape (n_features,)
         1 / width^2, normalised to sum one: how much a feature, in its units, moves the basis functions. The
         mean over one width and the learned ones by their weights; drawn by `plot_feature_relevance`.
+        NaN where no widths per feature were learned or given: `sklearn.inspection.permutation_importance`
+        measures what any fit makes of its features.
     feature_relevance_folds_ : ndarray, shape (n_folds, n_features)
         The same by the widths learned from the rows outside each fold: how sure it is. No rows where no
         widths per feature were learned.
@@ -241,7 +245,7 @@ class PCVMClassifier(KernelClassifier):
     def _check(self, in_chunks: bool) -> None:
         self._likelihood()
         if in_chunks and base.is_named(self.width, "em"):
-            self._refuse("width estimation", f"{base.STREAMED} another width than 'em'")
+            refuse(self, "width estimation", f"{base.STREAMED} another width than 'em'")
 
     @override
     def _likelihood(self) -> Likelihood:

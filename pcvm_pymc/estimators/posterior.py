@@ -12,10 +12,10 @@ from scipy.special import logsumexp
 from sklearn.base import is_classifier
 from sklearn.utils import gen_batches
 
-from pcvm_pymc.core.hamiltonian import HamiltonianChains, LogPosterior, Values
+from pcvm_pymc.core.hamiltonian import LogPosterior, Values
 from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_means
 from pcvm_pymc.core.pieces.kernels import FeatureColumns, KernelPiece
-from pcvm_pymc.core.pieces.likelihood import against_rest
+from pcvm_pymc.core.pieces.likelihood import against_rest, log_normalised, normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
@@ -25,12 +25,22 @@ from pcvm_pymc.core.pieces.priors import (
     typical_size,
 )
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.probabilities import class_probability, log_class_probability
 from pcvm_pymc.core.problem import Problem, Status
-from pcvm_pymc.estimators.base import CHOSEN, STREAMED, Estimation, is_named
+from pcvm_pymc.estimators.base import STREAMED
+from pcvm_pymc.estimators.chains import (
+    LEAST_ESS,
+    MOST_RHAT,
+    N_CHAINS,
+    N_STATES,
+    Chains,
+    agree,
+    by_time,
+    run_until_agreed,
+)
 from pcvm_pymc.estimators.chooser import choose
+from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, is_named
 from pcvm_pymc.estimators.formulation import named_hyperprior
 from pcvm_pymc.estimators.modes import Dense
 from pcvm_pymc.estimators.predictors import Average, Predictor
@@ -39,13 +49,6 @@ from pcvm_pymc.estimators.training import TrainingData
 if TYPE_CHECKING:
     import xarray as xr
 
-#: chains; transitions before the first state that is kept; states of a chain to judge by
-N_CHAINS, WARM_UP, N_STATES = 4, 300, 500
-# of the latent function, at which chains have converged; see `_agree`
-MOST_RHAT, LEAST_ESS = 1.01, 400.0
-_MOST_RHAT_OF_A_PART, _LEAST_STATES = 1.05, 100
-_JUDGED = 200  # values of the latent function, at most, by which convergence is judged
-_MOST_STATES = 2000  # of a chain in memory: beyond, every other is kept
 _ROWS = 100  # predicted at a time
 
 
@@ -63,19 +66,11 @@ class Component(NamedTuple):
         Its weight in the mixture.
     values : Values
         Of its draws, chains one after the other.
-    rhat, ess : float
-        The largest r-hat and the least effective sample size of the latent function at training rows. See
-        `_agree` for what is enough.
-    n_iter : int
-        Transitions of each chain, warm-up included.
     """
 
     kernel: KernelPiece
     share: float
     values: Values
-    rhat: float
-    ess: float
-    n_iter: int
 
 
 @dataclass(frozen=True)
@@ -115,14 +110,16 @@ class PosteriorMixture(Predictor):
 
     def probability(self, X: Array, n_jobs: int = 1) -> Array:
         """Return posterior means of the class probabilities."""
-        return _in_blocks(X, n_jobs, lambda rows: self.probability_draws(rows).mean(axis=0))
+        return _in_blocks(
+            X, n_jobs, lambda rows: normalised(self.probability_draws(rows).mean(axis=0))
+        )
 
     def log_probability(self, X: Array, n_jobs: int = 1) -> Array:
         """Return logarithms of posterior means of the class probabilities, exact in the tails."""
 
         def log_mean(rows: Array) -> Array:
             each = self._draws(log_class_probability, rows)
-            return np.asarray(logsumexp(each, axis=0) - np.log(len(each)))
+            return log_normalised(logsumexp(each, axis=0))
 
         return _in_blocks(X, n_jobs, log_mean)
 
@@ -199,29 +196,32 @@ class Posterior(Estimation):
         widths, weights = choice.by_width()
         kernels = [model._kernel_at(np.asarray(each)[()]) for each in widths]
 
-        # the posterior at each width
+        # the posterior at each width, until the chains of the mixture agree
         centres, labels = self.centres(data), [data.label]
         if likelihood.targets == "labels" and model._takes_several:
             n_classes = len(model.classes_)
             each_class = range(n_classes) if n_classes > 2 else range(1, 2)
             labels = [against_rest(data.label, c) for c in each_class]
 
-        def component(kernel: Any, share: float, n: int, seeds: Any) -> Component:
-            PROGRESS.info("posterior at width %.3g", np.mean(kernel.width))
+        def chains_of(kernel: Any, share: float, n: int, seeds: Any) -> list[Chains]:
             Phi = np.ascontiguousarray(kernel(data.X, centres.points))
-            prior, drawn = self.prior_at(Phi, centres.sign, data.label), []
+            prior, each = self.prior_at(Phi, centres.sign, data.label), []
             bias = model._bias(by_em=True)
             for label in labels:
                 problem = Problem(Phi, label, centres.sign, prior, likelihood, bias=bias)
                 density = LogPosterior(problem.weighted(data.weight))
-                states, *ended = sample_posterior(density, seeds, n, self.max_iter, share)
-                kept = states[:, np.arange(n) * states.shape[1] // n]  # evenly spaced
-                drawn.append((density.values(kept.reshape(-1, kept.shape[2])), *ended))
-            return joined(kernel, share, drawn)
+                each.append(Chains(density, seeds, max(n, int(share * N_STATES)), self.max_iter))
+            return each
 
-        shares, run = _shares(weights, self.draws), Parallel(model._jobs, prefer="threads")
-        each = zip(kernels, weights, shares, rng.spawn(len(kernels)), strict=True)
-        parts = run(delayed(component)(*arguments) for arguments in each)
+        shares = _shares(weights, self.draws)
+        arguments = zip(kernels, weights, shares, rng.spawn(len(kernels)), strict=True)
+        chains = [chains_of(*each) for each in arguments]
+        rhat, ess = run_until_agreed(kernels, weights, chains, model._jobs)
+        parts = []
+        for kernel, share, n, one in zip(kernels, weights, shares, chains, strict=True):
+            values = [each.values(n) for each in one]
+            weight, bias = (np.concatenate([each[k] for each in values], axis=-1) for k in (0, 1))
+            parts.append(Component(kernel, share, values[0]._replace(weight=weight, bias=bias)))
 
         # what a user reads
         model._predictor_, model._likelihood_ = (
@@ -235,12 +235,14 @@ class Posterior(Estimation):
         if likelihood.targets == "numbers":
             noise = np.concatenate([part.values.noise for part in parts])
             model.noise_ = float(np.sqrt(np.mean(noise**2)))
-        model.idata_ = to_datatree(model._predictor_, data, vars(model).get("classes_"))
-        model.n_iter_ = max(part.n_iter for part in parts)
-        away = [each for each in parts if not _agree(each.rhat, each.ess, each.share)]
-        model.status_ = Status.ITERATION_LIMIT if away else Status.CONVERGED
-        rhat, ess = max((each.rhat, each.ess) for each in away or parts)
-        model._warn(f"posterior with r-hat {rhat:.3f} and {ess:.0f} effective draws", model.status_)
+        model.idata_ = to_datatree(
+            model._predictor_, data, vars(model).get("classes_"), (rhat, ess)
+        )
+        model.n_iter_ = max(each.n_iter for one in chains for each in one)
+        model.status_ = Status.CONVERGED if agree(rhat, ess) else Status.ITERATION_LIMIT
+        needed = f"needed at most {MOST_RHAT} and at least {LEAST_ESS:.0f}"
+        words = f"posterior with r-hat {rhat:.3f} and {ess:.0f} effective draws, {needed}"
+        model._warn(words, model.status_)
         dense: Any = None
         if projected:
             dense = self.chooser.formulation(data, model._basis_of(data))
@@ -356,14 +358,6 @@ class SparsePosterior(Posterior):
         return super().fit(data, projected=projected)
 
 
-def joined(kernel: KernelPiece, share: float, drawn: Sequence[Any]) -> Component:
-    """Return draws at one width, of several classes side by side."""
-    values, rhat, ess, n_iter = zip(*drawn, strict=True)
-    weight, biases = (np.concatenate([each[i] for each in values], axis=-1) for i in (0, 1))
-    together = values[0]._replace(weight=weight, bias=biases)
-    return Component(kernel, share, together, max(rhat), min(ess), max(n_iter))
-
-
 def _shares(weights: Sequence[float], n_draws: int) -> list[int]:
     """Return how many of a chain's draws each width has: the largest remainder first, one at least."""
     wanted = n_draws * np.asarray(weights)
@@ -372,63 +366,15 @@ def _shares(weights: Sequence[float], n_draws: int) -> list[int]:
     return [max(int(n), 1) for n in found]
 
 
-def _agree(rhat: float, ess: float, share: float) -> bool:
-    """Return whether chains agree as closely as a part of a mixture needs.
-
-    Its error counts by its share: with 400 times its share of effective draws in each part, means over the
-    mixture are as exact as with 400 of one posterior; r-hat of so many exceeds one by as much more.
-    """
-    most_rhat = min(1.0 + (MOST_RHAT - 1.0) / share, _MOST_RHAT_OF_A_PART)
-    return rhat <= most_rhat and ess >= LEAST_ESS * share
-
-
-def sample_posterior(
-    density: LogPosterior, rng: np.random.Generator, draws: int, max_iter: int, share: float
-) -> tuple[Array, float, float, int]:
-    """Run chains until they agree, or `max_iter` transitions would be exceeded: as many again each time.
-
-    Returns
-    -------
-    states : ndarray, shape (n_chains, n_states, n_parameters)
-    rhat, ess : float
-        See `Component`.
-    n_iter : int
-        Transitions of each chain.
-    """
-    from arviz_stats.base import array_stats  # slow to import
-
-    Phi = density.problem.Phi
-    rows = Phi[:: -(-len(Phi) * density.problem.n_scores // _JUDGED)]
-    n_warm_up = min(WARM_UP, max_iter // 2)
-    n_states = min(max(draws, int(share * N_STATES), _LEAST_STATES), max_iter - n_warm_up)
-    chains = HamiltonianChains(density, rng, N_CHAINS)
-    chains.warm_up(n_warm_up)
-    states, n_iter = chains.draw(n_states), n_warm_up + n_states
-    while True:
-        latent = density.values(states.reshape(-1, states.shape[2])).latent(rows)
-        if latent.shape[2] > 1:  # a common shift of all scores does not show
-            latent -= latent.mean(axis=2, keepdims=True)
-        each, axes = latent.reshape(*states.shape[:2], -1), {"chain_axis": 0, "draw_axis": 1}
-        rhat = float(array_stats.rhat(each, **axes).max())
-        ess = float(array_stats.ess(each, **axes).min())
-        more = n_iter - n_warm_up
-        if _agree(rhat, ess, share) or n_iter + more > max_iter:
-            return states, rhat, ess, n_iter
-        thin = more // states.shape[1]
-        states, n_iter = (
-            np.concatenate([states, chains.draw(states.shape[1], thin)], 1),
-            n_iter + more,
-        )
-        if states.shape[1] >= _MOST_STATES:
-            states = states[:, 1::2]
-
-
 def to_datatree(
-    mixture: PosteriorMixture, data: TrainingData, classes: NDArray[Any] | None
+    mixture: PosteriorMixture,
+    data: TrainingData,
+    classes: NDArray[Any] | None,
+    diagnostics: tuple[float, float],
 ) -> "xr.DataTree":
-    """Return draws and data for ArviZ, and how the chains of each width converged.
+    """Return draws and data for ArviZ, and how the chains of the mixture converged.
 
-    Within a chain the draws of several widths are in random order.
+    Within a chain the draws of several widths are in the order of their time.
     """
     import xarray as xr  # slow to import
 
@@ -453,14 +399,15 @@ def to_datatree(
     posterior = {}
     for name, of_parts in each.items():
         whole = np.concatenate(of_parts, axis=1)
-        order = np.arange(whole.shape[1])
-        if len(parts) > 1:
-            order = np.random.default_rng(0).permutation(order)
+        order = by_time([each.shape[1] for each in of_parts])
         shape = (*whole.shape[:2], *whole.shape[2 : 2 + len(dims[name])])
         posterior[name] = (("chain", "draw", *dims[name]), whole[:, order].reshape(shape))
-    convergence = {name: [getattr(p, name) for p in parts] for name in ("share", "rhat", "ess")}
-    found: dict[str, Any] = {name: ("component", value) for name, value in convergence.items()}
-    found["width"] = (("component", *dims["width"]), width)
+    found: dict[str, Any] = {"share": ("component", [each.share for each in parts])}
+    found |= {
+        "rhat": diagnostics[0],
+        "ess": diagnostics[1],
+        "width": (("component", *dims["width"]), width),
+    }
     coords = {"class": classes} if scores else {}
     groups = {
         "posterior": xr.Dataset(posterior, coords, {"inference_library": "pcvm_pymc"}),

@@ -12,7 +12,7 @@ from sklearn.utils import gen_batches
 from pcvm_pymc.core.design import latent_in_blocks
 from pcvm_pymc.core.pieces.centres import Index
 from pcvm_pymc.core.pieces.kernels import KernelPiece
-from pcvm_pymc.core.pieces.likelihood import Weighted
+from pcvm_pymc.core.pieces.likelihood import Weighted, log_normalised, normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.probabilities import (
@@ -167,12 +167,12 @@ class Average(Predictor):
     def probability(self, X: Array, n_jobs: int = 1) -> Array:
         """Return averaged class probabilities."""
         parts = (each.probability(X, n_jobs) for each in self.modes)
-        return np.asarray(sum(w * part for w, part in zip(self.weights, parts, strict=True)))
+        return normalised(sum(w * part for w, part in zip(self.weights, parts, strict=True)))
 
     def log_probability(self, X: Array, n_jobs: int = 1) -> Array:
         """Return logarithms of averaged class probabilities, exact in the tails."""
         parts = np.stack([each.log_probability(X, n_jobs) for each in self.modes])
-        return np.asarray(logsumexp(parts, axis=0, b=self.weights[:, None, None]))
+        return log_normalised(logsumexp(parts, axis=0, b=self.weights[:, None, None]))
 
     def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
         """Return the normal posteriors around the modes."""

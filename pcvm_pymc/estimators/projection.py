@@ -23,7 +23,8 @@ from pcvm_pymc.core.projection.choice import (
     smallest_within_one_se,
     standard_error,
 )
-from pcvm_pymc.estimators.base import STREAMED, Estimation
+from pcvm_pymc.estimators.base import STREAMED
+from pcvm_pymc.estimators.estimation import Estimation
 from pcvm_pymc.estimators.predictors import Mode
 from pcvm_pymc.estimators.training import TrainingData, inner_folds
 from pcvm_pymc.figures import plot_projection_path
@@ -240,7 +241,7 @@ def project_reference(
     if not folds:  # a class has a single point, so that nothing can be held out
         return nothing
     fit = partial(fit_em, start=None, options=em_options)
-    scores = cross_validated(reference, Phi, wanted, folds, fit, options)
+    scores = cross_validated(reference, Phi, wanted, folds, fit, options=options)
     return replace(
         nothing,
         size=smallest_within_one_se(path.sizes, scores[:-1]),

@@ -9,16 +9,16 @@ from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import validate_data
 
 from pcvm_pymc.core.evidence import METHODS
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces.centres import Centres, as_centres
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_numbers, as_targets, check_flag, check_real
+from pcvm_pymc.core.pieces.validation import as_finite, as_targets, check_flag, check_real
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.classifier import KernelClassifier
+from pcvm_pymc.estimators.estimation import refuse
 from pcvm_pymc.estimators.evidence import Evidence, RegressionEvidence
 from pcvm_pymc.estimators.formulation import named_likelihood
 from pcvm_pymc.estimators.posterior import Posterior
@@ -98,7 +98,8 @@ class RVMClassifier(KernelClassifier):
     feature_widths_ : ndarray, shape (n_features,)
         Width of each feature, in units of X, of the RBF only; for several classes (n_classes, n_features).
     feature_relevance_ : ndarray, shape (n_features,)
-        1 / width^2, normalised to sum one; for several classes the mean of their machines'.
+        1 / width^2, normalised to sum one; for several classes the mean of their machines'. NaN where none
+        learned a width for each feature, see `PCVMClassifier`.
     feature_relevance_folds_ : ndarray, shape (n_folds, n_features)
         The same, learned from the rows outside each fold: how sure it is; no rows where none was learned.
     covariance_ : ndarray, shape (n_relevance + 1, n_relevance + 1)
@@ -306,17 +307,17 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         likelihood, drawn = self._likelihood(), self.estimation == "posterior"
         self._needs("std", not drawn, "estimation", "estimation='auto'")
         if self.noise is not None and not np.isnan(getattr(self.likelihood, "noise", np.nan)):
-            self._refuse("noise likelihood", "the likelihood has a noise; give either")
+            refuse(self, "noise likelihood", "the likelihood has a noise; give either")
         if self.star and not likelihood.is_quadratic:
             raise ValueError(f"star=True needs likelihood='normal'; found {likelihood.name!r}")
         if self.std == "process" and not self._has_process:
             needed = "a process needs the RBF and normal noise, and RVM* has a variance of its own; needed "
-            self._refuse("std kernel likelihood star", needed + "std='auto' or 'weights'")
+            refuse(self, "std kernel likelihood star", needed + "std='auto' or 'weights'")
         if self.star and (in_chunks or drawn):
             needed = (
                 "it keeps all training rows; needed star=False with a memory_limit or a posterior"
             )
-            self._refuse("star", needed)
+            refuse(self, "star", needed)
 
     @override
     def _likelihood(self) -> Likelihood:
@@ -350,10 +351,8 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
             For input or parameters that cannot be used.
         """
         estimation = self._begin()
-        as_numbers(X, "X")
-        if y is not None:
-            as_numbers(y, "y")
-        rows, target = validate_data(self, X, y, dtype=float, y_numeric=True)
+        y = y if y is None else as_finite(y, "y", "drop those rows first")
+        rows, target = self._checked(X, y, y_numeric=True)
         group = self._groups(groups, len(rows))
         data = TrainingData(rows, as_targets(target, len(rows)), groups=group)
         with self._running(data):

@@ -16,10 +16,11 @@ from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.estimators import base
-from pcvm_pymc.estimators.base import CHOSEN, STREAMED, Estimation, is_named
+from pcvm_pymc.estimators.base import STREAMED
 from pcvm_pymc.estimators.candidates import Candidate
 from pcvm_pymc.estimators.chooser import choose
 from pcvm_pymc.estimators.classifier import KernelClassifier
+from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, is_named
 from pcvm_pymc.estimators.formulation import ROUGH, Formulation, against_rest
 from pcvm_pymc.estimators.predictors import Mode, modes_of
 from pcvm_pymc.estimators.training import TrainingData

@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from rich.console import Console
 from pcvm_pymc.experiments.errors import UsageError, first_line
 from pcvm_pymc.experiments.tables import (
     checked_width,
+    fields_of,
     labels_and_features,
     quiet,
     read_table,
@@ -30,7 +32,8 @@ _GROWTH = 2.6
 def fit(options: argparse.Namespace, console: Console) -> None:
     """Fit a classifier to a table, and write it into a file."""
     _check_free(options.out, options.force)
-    frame = read_table(options.file, options.header, console)
+    how = {"text": [options.target], "missing": options.missing}
+    frame = read_table(options.file, options.header, console, **how)
     labels, features = labels_and_features(options.file, frame, options.target, least=2)
     _check_size(options, len(features))
     from pcvm_pymc.experiments.model_files import FittedTable, TableScaler
@@ -43,7 +46,7 @@ def fit(options: argparse.Namespace, console: Console) -> None:
     counts = ", ".join(f"{each} {n}" for each, n in labels.value_counts().sort_index().items())
     said = f"{len(features)} rows, {features.shape[1]} features; {labels.name}: {counts}"
     console.print(said, markup=False)
-    X, y = scaler.fit(features).transform(features), labels.to_numpy()
+    X, y = scaler.fit(features).transform(features), labels.cat.codes.to_numpy()
     if len(X) > _MANY_ROWS:
         console.print(_forecast(model, X, y, options.basis), markup=False, soft_wrap=True)
     # the estimator's own forecast is not measured on this machine
@@ -52,7 +55,9 @@ def fit(options: argparse.Namespace, console: Console) -> None:
             model.fit(X, y)
         except ValueError as error:
             raise UsageError(f"{options.file}: {first_line(error)}") from None
-    FittedTable.of(scaler, model, str(labels.name)).save(options.out)
+    classes = labels.cat.categories.to_numpy(str)
+    found = replace(FittedTable.of(scaler, model, str(labels.name)), classes=classes)
+    replace(found, missing=tuple(options.missing)).save(options.out)
     console.print(
         f"{_described(model)}; {time.perf_counter() - began:.1f} s. Written to {options.out}",
         markup=False,
@@ -132,10 +137,11 @@ def predict(options: argparse.Namespace, console: Console) -> None:
     if options.out is not None:
         _check_free(options.out, options.force)
     notes = Console(stderr=True)  # the table itself may go to the terminal
-    frame = read_table(options.file, options.header, notes)
     from pcvm_pymc.experiments.model_files import FittedTable
 
     model = FittedTable.load(options.model)
+    text, marks = [*model.scaler.text, model.target], options.missing or model.missing
+    frame = read_table(options.file, options.header, notes, text=text, missing=marks)
     found = model.probabilities(options.file, frame)
     extra = [each for each in frame if each not in (*model.features, model.target)]
     if extra:
@@ -152,6 +158,9 @@ def predict(options: argparse.Namespace, console: Console) -> None:
 def _score(found: pd.DataFrame, labels: pd.Series, target: str, console: Console) -> None:
     """Print error and log loss where the labels are known."""
     known = labels.notna() & labels.map(lambda each: f"P({each})" in found.columns)
+    if (other := labels.notna() & ~known).any():
+        said = f"{fields_of(labels, other)}: no label that the model was fitted with"
+        console.print(said, markup=False, soft_wrap=True)
     if not known.any():
         return
     rows = np.flatnonzero(known)

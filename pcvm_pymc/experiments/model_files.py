@@ -12,15 +12,19 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from pcvm_pymc import __version__
 from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece, PerCentre
+from pcvm_pymc.core.pieces.likelihood import normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, MultinomialProbit, Probit
 from pcvm_pymc.core.probabilities import class_probability
 from pcvm_pymc.experiments.errors import UsageError
+from pcvm_pymc.experiments.tables import MISSING, fields_of
 from pcvm_pymc.inference.files import read_arrays, write_arrays
 
 _KIND = "pcvm model"
 _PICKLED = b"pcvm model "  # how files of versions before this format began
 _NEEDED = "needed a file that `pcvm fit --out` wrote"
 _MOST_CATEGORIES = 50
+# a number with thousands set apart, a decimal comma or point, per cent
+_SPELT = r"(?=.*\d)[+-]?(\d{1,3}([\s'’.,]\d{3})+|\d*)([.,]\d+)?(e[+-]?\d+)?\s*%?"
 _MOST_CODES = 20  # more distinct numbers with a few other values are no categories
 _ROWS = 4096  # whose basis functions are in memory at once
 
@@ -65,8 +69,8 @@ class TableScaler(TransformerMixin, BaseEstimator):
         numbers = [str(each) for each in frame if numeric(frame[each].dtype)]
         text = [str(each) for each in frame if str(each) not in numbers]
         for each in text:
-            if not categorical or frame[each].nunique() > _MOST_CODES:
-                _check_odd_cells(path, frame[each])
+            few = not categorical or frame[each].nunique() > _MOST_CODES
+            _check_odd_fields(path, frame[each], few=few)
         if text and not categorical:
             shown = ", ".join(f"{each} ({frame[each].dropna().iloc[0]!r})" for each in text[:5])
             raise UsageError(
@@ -85,11 +89,8 @@ class TableScaler(TransformerMixin, BaseEstimator):
             raise UsageError(
                 f"{path} has columns without a value: {', '.join(empty[:5])}; remove them"
             )
-        if missing.any() and impute is None:
-            shown = ", ".join(f"{each} ({n})" for each, n in missing[missing > 0].iloc[:5].items())
-            raise UsageError(
-                f"{path} has missing values in {shown}; fill them in with --impute, or remove those rows"
-            )
+        if impute is None:
+            _check_missing(path, frame, "fill them in with --impute, or remove those rows")
         return cls(numbers, text, impute, [_texts_in(frame[each]) for each in text])
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> Self:
@@ -129,17 +130,14 @@ class TableScaler(TransformerMixin, BaseEstimator):
         numeric = pd.api.types.is_numeric_dtype
         text = [each for each in self.numbers if not numeric(frame[each].dtype)]
         for each in text:
-            _check_odd_cells(path, frame[each])
+            _check_odd_fields(path, frame[each])
         if text:
             raise UsageError(
                 f"{path} has text in {', '.join(text[:5])}, which were numbers when the model was fitted"
             )
         table = frame[[*self.numbers, *self.text]]
-        if table.isna().any(axis=None) and self.impute is None:
-            shown = ", ".join(map(str, table.columns[table.isna().any()][:5]))
-            raise UsageError(
-                f"{path} has missing values in {shown}; remove those rows, or fit the model with --impute"
-            )
+        if self.impute is None:
+            _check_missing(path, table, "remove those rows, or fit the model with --impute")
         _check_infinite(path, table, self.numbers)
         for name, seen in zip(self.text, self.categories_, strict=True):
             other = sorted(set(_texts_in(table[name])) - set(seen))
@@ -154,22 +152,37 @@ def _texts_in(column: pd.Series) -> list[str]:
     return sorted({str(each) for each in column.dropna()})
 
 
+def _check_missing(path: Path, frame: pd.DataFrame, remedy: str) -> None:
+    holes = [each for each in frame if frame[each].isna().any()]
+    if holes:
+        shown = ", ".join(fields_of(frame[each], frame[each].isna()) for each in holes[:5])
+        raise UsageError(f"{path} has missing values in {shown}; {remedy}")
+
+
 def _check_infinite(path: Path, frame: pd.DataFrame, numbers: list[str]) -> None:
     infinite = [each for each in numbers if np.isinf(frame[each].to_numpy(float)).any()]
     if infinite:
-        raise UsageError(f"{path} has infinite values in {', '.join(infinite[:5])}; remove them")
+        shown = ", ".join(fields_of(frame[each], np.isinf(frame[each])) for each in infinite[:5])
+        raise UsageError(f"{path} has infinite values in {shown}; remove them")
 
 
-def _check_odd_cells(path: Path, column: pd.Series) -> None:
-    """Raise where most values of a column of text are numbers; name those that are not."""
-    values = column.dropna()
-    odd = values[pd.to_numeric(values, errors="coerce").isna()]
-    if 0 < len(odd) < len(values) / 2:
-        shown = ", ".join(map(repr, odd.unique()[:3]))
+def _check_odd_fields(path: Path, column: pd.Series, *, few: bool = True) -> None:
+    """Raise where a column of text has numbers in another spelling, or (`few`) some fields that are none."""
+    present = column.notna() & ~column.isin(MISSING)
+    strange = present & pd.to_numeric(column, errors="coerce").isna()
+    odd = strange & ~column.str.fullmatch(_SPELT, na=False)
+    if present.any() and not odd.any():
+        # without a strange one they have points, in a table of decimal commas
+        shown = fields_of(column, strange if strange.any() else present)
         raise UsageError(
-            f"column {column.name!r} of {path} has numbers and {len(odd)} values that are none: {shown}, the "
-            f"first in line {int(column.index.get_loc(odd.index[0])) + 2}; write numbers as in 1234.5, leave "
-            "missing values empty"
+            f"{path} has numbers with a mark that may part thousands or decimals, or a unit, in column "
+            f"{shown}; write them as 1234.5, with a point and nothing else (decimal "
+            "commas: in every number of the table)"
+        )
+    if few and 0 < odd.sum() < present.sum() / 2:
+        raise UsageError(
+            f"{path} has numbers and {odd.sum()} values that are none in column {fields_of(column, odd)}; "
+            "write numbers as in 1234.5, leave missing values empty, or name what marks them in --missing"
         )
 
 
@@ -213,12 +226,15 @@ class FittedTable:
     modes : list of Mode
     target : str
         The label column.
+    missing : tuple of str
+        What marks missing fields in tables, besides emptiness.
     """
 
     scaler: TableScaler
     classes: NDArray[Any]
     modes: list[Mode]
     target: str
+    missing: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, scaler: TableScaler, model: Any, target: str) -> "FittedTable":
@@ -241,10 +257,7 @@ class FittedTable:
             bias = np.asarray(model.bias_, dtype=float)
             vectors = model.relevance_vectors_
             modes = [Mode(1.0, width, own is not None, vectors, model.weight_.T, bias)]
-        classes = np.asarray(model.classes_)
-        return cls(
-            scaler, classes.astype(str) if classes.dtype == object else classes, modes, target
-        )
+        return cls(scaler, np.asarray(model.classes_).astype(str), modes, target)
 
     @property
     def features(self) -> list[str]:
@@ -270,7 +283,7 @@ class FittedTable:
         n_classes = len(self.classes)
         likelihood: Likelihood = Probit() if n_classes == 2 else MultinomialProbit(n_classes)
         parts = [mode.share * class_probability(likelihood, mode.latent(X)) for mode in self.modes]
-        return np.sum(parts, axis=0)
+        return normalised(np.sum(parts, axis=0))
 
     def save(self, path: Path) -> None:
         """Write the file: arrays, and names as JSON, with a checksum."""
@@ -278,6 +291,7 @@ class FittedTable:
         names = {
             "version": __version__,
             "target": self.target,
+            "missing": self.missing,
             "numbers": scaler.numbers,
             "text": scaler.text,
             "impute": scaler.impute,
@@ -365,7 +379,8 @@ class FittedTable:
             )
             for i, share in enumerate(arrays["share"])
         ]
-        return cls(scaler, arrays["classes"], modes, names["target"])
+        marks = tuple(names.get("missing", ()))
+        return cls(scaler, arrays["classes"].astype(str), modes, names["target"], marks)
 
 
 def _blocks(X: NDArray[Any]) -> list[NDArray[Any]]:

@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 
+from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.kernels import feature_matrix
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
 from pcvm_pymc.core.pieces.probit import Array
@@ -164,22 +165,15 @@ def _observed(model: pm.Model, y_new: ArrayLike, n_new: int) -> NDArray[Any]:
 # --- tables -------------------------------------------------------------------------------------
 
 
-def feature_names(X: Any) -> list[str] | None:
-    """Return a table's column names; None for an array, or where they are not all strings."""
-    columns = getattr(X, "columns", None)
-    names = [] if columns is None else list(columns)
-    return names if names and all(isinstance(each, str) for each in names) else None
-
-
 @dataclass(frozen=True)
 class Frame:
-    """Inputs with the names of rows and columns, of a pandas or polars table or of an array.
+    """Inputs with the names of rows and columns, of a table, an xarray.DataArray or an array.
 
     Attributes
     ----------
     values : ndarray, shape (n_obs, n_features)
     index : ndarray, shape (n_obs,)
-        The index of a pandas table, otherwise numbers from 0.
+        The index of a pandas table or the coordinate of a DataArray, otherwise numbers from 0.
     columns : ndarray, shape (n_features,)
         The names of a table's columns, otherwise numbers from 0.
     """
@@ -202,11 +196,11 @@ class Frame:
             is taken as it is.
         n_features : int, optional
         """
-        names = feature_names(X)
+        names = validation.column_names(X, name)
         if names is not None and known is not None:
             _check_names(names, np.asarray(known).tolist(), name)
         values = as_features(X, name, n_features)
-        index = getattr(X, "index", None)
+        index = validation.coordinate(X, 0) if hasattr(X, "dims") else getattr(X, "index", None)
         has_index = index is not None and not callable(index) and len(index) == len(values)
         return cls(
             values,

@@ -111,7 +111,7 @@ def test_a_class_alone_is_known_by_its_code(code):
 
 def test_a_single_fraction_among_labels_is_named():
     refused("such as 0.5;", validation.present_labels, [0.0, 1.0, 0.5])
-    refused("mixes labels of the types int, str;", validation.present_labels, [1, "a"])
+    refused("labels of the type.s. int, str, such as 1;", validation.present_labels, [1, "a"])
     # names of two classes stay as they are, where one would do
     assert validation.as_labels([True, False], 2, one_class=True)[1].dtype == bool
     assert validation.shown(type("Mute", (), {"__repr__": lambda _: ""})()) == "<Mute>"

@@ -4,7 +4,10 @@ import pickle
 
 import numpy as np
 import pytest
-from problems import banana, linear, printed_measures, refused
+from hypothesis import given
+from hypothesis import strategies as st
+from pcvm_pymc.estimators.average import Average, Predictor
+from problems import assert_probabilities, banana, linear, printed_measures, refused
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_blobs
@@ -13,7 +16,13 @@ from sklearn.preprocessing import StandardScaler
 
 from pcvm_pymc import Hyperprior, MPCVMClassifier, PCVMClassifier
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
+from pcvm_pymc.core.pieces.likelihoods import (
+    Logit,
+    MultinomialProbit,
+    NoisyProbit,
+    NormalProbability,
+    Probit,
+)
 from pcvm_pymc.experiments.datasets import load, ripley_mixture
 
 X, LABEL = banana(60, seed=1, fixed=True)
@@ -106,6 +115,54 @@ def test_the_rows_are_kept_once_and_are_the_fit_s_own():
     given[:] = 0.0  # the caller's array is the caller's
     np.testing.assert_array_equal(model.predict_proba(rows[:3]), before[0])
     np.testing.assert_array_equal(model.predict_interval(rows[:3]), before[1])
+
+
+# --- rounding --------------------------------------------------------------------------------------
+
+
+class Given(Predictor):
+    """A part of an average, of given latent values."""
+
+    def __init__(self, likelihood, values):
+        self.likelihood, self.values = likelihood, values
+
+    def latent(self, X, n_jobs=1):
+        return self.values
+
+
+ANY_SIZE = st.floats(allow_nan=False)  # also the largest, infinite ones and the smallest
+ONE_SCORE = [Probit(), Logit(), NoisyProbit(0.1), NoisyProbit(1e-17), NormalProbability(0.5)]
+
+
+@given(
+    st.sampled_from([*ONE_SCORE, MultinomialProbit(2), MultinomialProbit(5)]),
+    st.booleans(),
+    st.lists(st.floats(5e-324, 1.0), min_size=1, max_size=9),
+    st.data(),
+)
+def test_averages_are_probabilities_whatever_weights_and_latent_values(
+    likelihood, against_rest, weights, data
+):
+    n_scores = likelihood.n_scores
+    size = ANY_SIZE if n_scores == 1 else st.floats(-1e11, 1e11)
+    width = n_scores if n_scores > 1 else 3
+    shape = (1, width) if n_scores > 1 or against_rest else (width,)
+    values = st.lists(size, min_size=width, max_size=width)
+    parts = [Given(likelihood, np.reshape(data.draw(values), shape)) for _ in weights]
+    average = Average(parts, np.array(weights) / sum(weights), likelihood)
+    found = average.probability(NEW)
+    assert_probabilities(found, average.log_probability(NEW), 1e-8 if n_scores > 1 else 1e-14)
+    each = [w * part.probability(NEW) for w, part in zip(average.weights, parts, strict=True)]
+    np.testing.assert_allclose(found, sum(each), rtol=0, atol=1e-14)
+
+
+def test_weights_above_one_by_rounding_and_sure_rows():
+    sure = Given(Probit(), np.array([40.0, -40.0, 9.0]))
+    average = Average([sure] * 3, np.array([0.6, 0.3, 0.1000000000000003]), Probit())
+    assert average.weights.sum() > 1.0
+    np.testing.assert_array_equal(average.probability(NEW)[:2], [[0.0, 1.0], [1.0, 0.0]])
+    own = average.log_probability(NEW)[2]
+    np.testing.assert_allclose(own, norm.logsf([9.0, -9.0]), rtol=1e-12)  # -43.6 and -1.1e-19
 
 
 # --- what combinations mean ------------------------------------------------------------------------

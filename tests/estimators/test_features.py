@@ -72,8 +72,26 @@ def test_one_width_is_one_search_and_one_width(shared):
     assert isinstance(shared.width_, float)
     assert shared.selection_.feature_share == 0.0
     np.testing.assert_array_equal(shared.feature_widths_, np.full(6, shared.width_))
-    np.testing.assert_allclose(shared.feature_relevance_, 1 / 6)
+    assert shared.feature_relevance_.shape == (6,)
+    assert np.isnan(shared.feature_relevance_).all()  # not 1 / 6 each, as a finding would be
     assert shared.feature_relevance_folds_.shape == (0, 6)
+    axes = pcvm.plots.plot_feature_relevance(shared).axes[0]
+    assert "not learned" in axes.get_title()
+    assert "sklearn.inspection.permutation_importance" in axes.get_title()
+
+
+def test_relevance_is_nan_where_folds_found_no_use_for_it_and_that_of_given_widths_where_they_are():
+    model = pcvm.PCVMClassifier(width=[1.0, 2.0, 2.0], basis=5).fit(X[:40, :3], Y[:40])
+    np.testing.assert_allclose(model.feature_relevance_, [2 / 3, 1 / 6, 1 / 6])
+    one = pcvm.PCVMClassifier()
+    one.n_features_in_ = 3
+    folds = np.array([[1.0, 2.0, 0.5], [2.0, 1.0, 0.5]])
+    one._set_widths(1.5, Metric(folds, share=0.0))
+    assert np.isnan(one.feature_relevance_).all()
+    assert one.feature_relevance_folds_.shape == (0, 3)
+    one._set_widths(folds[0], Metric(folds, share=0.5))
+    weights = 1.0 / np.array([2.0, 2.0, 0.25])
+    np.testing.assert_allclose(one.feature_relevance_, 0.5 * weights / weights.sum() + 0.5 / 3)
 
 
 FEW = np.delete(np.arange(150), np.flatnonzero(Y == "in")[4:])

@@ -1,5 +1,7 @@
 """Weights of rows and of classes in every classifier."""
 
+import re
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -102,6 +104,19 @@ def test_rows_of_weight_zero_are_left_out_and_vectors_keep_their_numbers():
 
 
 @pytest.mark.parametrize("kind", ALL)
+def test_a_class_of_weight_zero_is_absent(kind):
+    kept, options = CLASS != 1, {"prior": "laplace"} if kind is SPARSE else {"width": 1.0}
+    absent = kind(class_weight={1: 0.0}, **options).fit(X, CLASS)
+    dropped = kind(**options).fit(X[kept], CLASS[kept])
+    zeros = kind(**options).fit(X, CLASS, sample_weight=kept)
+    assert absent.classes_.tolist() == [0, 2]
+    for model in (absent, zeros):
+        np.testing.assert_array_equal(model.predict_proba(NEW), dropped.predict_proba(NEW))
+        if kind is not SPARSE:  # numbers of rows, not of features
+            np.testing.assert_array_equal(np.flatnonzero(kept)[dropped.support_], model.support_)
+
+
+@pytest.mark.parametrize("kind", ALL)
 def test_weights_of_classes_are_weights_of_their_rows(kind):
     y = np.where(X[:, 0] < np.sort(X[:, 0])[36], "often", "seldom")
     each = {"often": 2 / 3, "seldom": 2.0}
@@ -160,20 +175,32 @@ def test_log_probabilities_are_exact_where_probabilities_vanish(model, y):
     assert far.min() < -1000
 
 
+ODD = np.arange(48) == 3
 UNUSABLE_WEIGHTS = [
-    (PCVM(), -TIMES, "Negative values"),
-    (PCVM(), np.zeros(48), "at least one non-zero"),
-    (PCVM(), np.ones(5), r"sample_weight.shape == \(5,\)"),
-    (PCVM(), np.where(TIMES > 1, np.inf, 1.0), "sample_weight contains infinity"),
-    (PCVM(class_weight="balance"), None, "balance"),
-]
+    *((np.where(ODD, each, TIMES), "sample_weight has the value .* in row 3; needed numbers from 0")
+      for each in (-1.0, np.nan, np.inf, 1e300)),
+    (np.zeros(48), "sample_weight has zeros alone; needed at least one non-zero"),
+    (np.ma.array(TIMES, mask=ODD), "sample_weight has 1 masked"),
+    (TIMES.astype(str), "sample_weight has values that are not numbers"),
+    *((each, r"sample_weight has shape \(.*\); needed \(48,\), one weight for each row")
+      for each in (np.ones(5), TIMES[:, None], np.ones((48, 2)))),
+]  # fmt: skip
+UNUSABLE_CLASS_WEIGHTS = [
+    *(({"no": each}, re.escape(f"class_weight['no']={each!r}; needed a number from 0 to"))
+      for each in (-1.0, np.nan, np.inf, 1e300, "2", None, True)),
+    ({"no": 0.0}, "y has 1 class.*'yes'.; needed exactly two"),
+    ({"no": 0.0, "yes": 0}, "sample_weight, times class_weight, has zeros alone; needed"),
+    ("balance", "balance"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("model", "weight", "words"), UNUSABLE_WEIGHTS)
-def test_weights_that_cannot_be_taken_are_refused(model, weight, words):
-    refused(words, model.fit, X, Y, sample_weight=weight)
-    if weight is not None:
+@pytest.mark.parametrize("kind", ALL)
+def test_weights_that_cannot_be_taken_are_refused(kind):
+    for weight, words in UNUSABLE_WEIGHTS:
+        refused(words, kind().fit, X, Y, sample_weight=weight)
         refused(words, pcvm.select_width, X, Y, sample_weight=weight)
+    for weight, words in UNUSABLE_CLASS_WEIGHTS:
+        refused(words, kind(class_weight=weight).fit, X, Y)
 
 
 def test_dask_arrays_with_weights_are_refused_by_name():

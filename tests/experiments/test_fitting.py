@@ -61,21 +61,9 @@ FORMATS = [
 @pytest.mark.parametrize(("options", "told"), FORMATS)
 def test_separators_encodings_and_decimal_marks_are_recognised(tmp_path, capsys, options, told):
     found = read_table(written(tmp_path / "x.csv", **options), "auto", Console())
-    pd.testing.assert_frame_equal(found, NUMBERS, check_dtype=False)
+    pd.testing.assert_frame_equal(found.reset_index(drop=True), NUMBERS, check_dtype=False)
+    assert found.index.tolist() == list(range(2, 50))  # lines
     assert capsys.readouterr().out.splitlines() == [f"x.csv: {each}" for each in told]
-
-
-def test_an_unnamed_index_is_noticed_and_left_out(tmp_path, capsys):
-    path, console = tmp_path / "x.csv", Console(width=200)
-    NUMBERS.to_csv(path)
-    assert list(read_table(path, "auto", console)) == list(NUMBERS)
-    assert "column 1 has no name and counts the rows: an index, left out" in capsys.readouterr().out
-    path.write_text("a,b,\n1,2,\n3,4,\n")
-    assert list(read_table(path, "auto", console)) == ["a", "b"]
-    assert "column 3 has no name and is empty: left out" in capsys.readouterr().out
-    path.write_text(",b\n7,2\n3,4\n")
-    with pytest.raises(UsageError, match=r"column 1 of .* has no name \(its first value is 7\)"):
-        read_table(path, "auto", console)
 
 
 def test_a_missing_header_is_noticed(tmp_path):
@@ -89,7 +77,10 @@ def test_a_missing_header_is_noticed(tmp_path):
 NO_TABLES = [
     (b"a,b\n1,x\n\x00\x01,y\n", "is no text (a spreadsheet, an archive?); save it as CSV"),
     (b"a,b,a\n1,2,3\n", "has several columns called a; rename them"),
-    (b"a,b\n1,2\n1,2,3\n", "cannot be read as CSV: Expected 2 fields in line 3, saw 3"),
+    (b"a,b,a \n1,2,3\n", "has several columns called a; rename them"),
+    (b",b\n7,2\n3,4\n", "has no name (its first value is 7); name it in the header, or remove it"),
+    (b"a,b\n1,2\n\n1,'2\n1,\"2\n2,3\n", "a quotation mark is opened in line 5, not closed"),
+    (b"\xff\xfea", "cannot be read as CSV: it begins as utf-16, but is not"),
 ]
 
 
@@ -100,30 +91,176 @@ def test_what_is_no_table_is_named(tmp_path, content, words):
     refused(re.escape(words), read_table, path, "auto", Console(), error=UsageError)
 
 
-def test_numbers_with_a_few_other_cells_are_not_called_text(tmp_path, capsys):
-    frame = NUMBERS.astype(object)
-    frame.loc[3, "weight"] = "heavy"
-    path = written(tmp_path / "x.csv", frame)
-    said = complaint(capsys, fit(path, tmp_path / "m", "--target", "sort"))
-    assert "has numbers and 1 values that are none: 'heavy', the first in line 5" in said
-    encoded = fit(path, tmp_path / "m", "--target", "sort", "--categorical")
-    assert complaint(capsys, encoded) == said
+WORDS = NUMBERS.round(3).astype(str)[["sort", "höhe", "weight"]]
+SEPARATORS = [",", ";", "\t"]
 
 
-@pytest.mark.parametrize("how", [{}, {"sep": ";", "decimal": ","}])
-def test_question_marks_are_missing_cells(tmp_path, capsys, how):
-    path, holes = tmp_path / "x.csv", FRAME.astype({"weight": object})
-    text = FRAME["weight"].map(lambda each: str(each).replace(".", how.get("decimal", ".")))
-    holes["weight"], holes.loc[[3, 7], "weight"], holes.loc[5, "colour"] = text, "?", "?"
-    written(path, holes, **how)
-    model, more = tmp_path / "m", ("--categorical", *QUICK)
-    assert fit(path, model, *more) == 2
+def text_of(frame, sep=",", header=None, front=None, end=""):
+    """Return the text of a table, its cells as they are; `front` and `end` of each row come to them."""
+    rows = [sep.join(row) + end for row in frame.to_numpy()]
+    rows = rows if front is None else [front(i) + sep + row for i, row in enumerate(rows)]
+    return "\n".join([sep.join(frame if header is None else header), *rows]) + "\n"
+
+
+def answers(place, content, *more, new=None):
+    """Return what a model of a table predicts for it, or for a new one, as text."""
+    for name, each in (("t.csv", content), ("new.csv", content if new is None else new)):
+        (place / name).write_bytes(each if isinstance(each, bytes) else each.encode())
+    target = () if "--target" in more else ("--target", "sort")
+    assert fit(place / "t.csv", place / "m", "--force", *target, *QUICK, *more) == 0
+    assert predict(place / "m", place / "new.csv", "--out", str(place / "p.csv"), "--force") == 0
+    return pd.read_csv(place / "p.csv", dtype=str, keep_default_na=False)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    return answers(tmp_path_factory.mktemp("plain"), text_of(WORDS))
+
+
+QUOTED = WORDS.assign(sort='"' + WORDS["sort"] + '"')
+SAME = {  # the same table, written otherwise
+    "R's write.table": lambda sep: text_of(QUOTED, sep, front='"{}"'.format),
+    "its names of some rows": lambda sep: text_of(QUOTED, sep, front=lambda i: f'"{7 * i % 48}"'),
+    "R's write.csv": lambda sep: text_of(QUOTED, sep, ['""', *WORDS], '"Mazda {}"'.format),
+    "a count": lambda sep: text_of(WORDS, sep, ["", *WORDS], str),
+    "a separator in the header too": lambda sep: text_of(WORDS, sep, [*WORDS, ""], end=sep),
+    "a mark, returns, blanks": lambda sep: (
+        "\ufeff" + text_of(WORDS, sep, [f'" {each} "' for each in WORDS]).replace("\n", "\r\n\r\n")
+    ),
+    "another order": lambda sep: text_of(WORDS[["sort", "weight", "höhe"]], sep),
+    "blanks": lambda sep: text_of(
+        WORDS.assign(sort=np.resize(["{} ", " {}", " {}"], 48)), sep
+    ).format(*WORDS["sort"]),
+    "decimal commas": lambda sep: text_of('"' + WORDS.replace(r"\.", ",", regex=True) + '"', sep),
+    "signs and exponents": lambda sep: text_of(
+        WORDS.assign(weight=[f"{float(each):+.4e}" for each in WORDS["weight"]]), sep
+    ),
+}
+
+
+SAID = {
+    "R's write.table": "the header has 3 names, each row a field more, in front",
+    "R's write.csv": "column 1 has no name and counts or names the rows: left out",
+    "blanks": "blanks around texts are removed, which makes some the same: sort ('cat ', ' dog', ' cat')",
+    "decimal commas": "decimal commas",
+}
+
+
+@pytest.mark.parametrize("sep", SEPARATORS)
+@pytest.mark.parametrize("name", SAME)
+def test_a_table_written_otherwise_has_the_same_probabilities(tmp_path, plain, capsys, name, sep):
+    content = SAME[name](sep)
+    for each, new in ((content, content), (text_of(WORDS), content)):
+        found = answers(tmp_path, each, new=new)
+        assert f"new.csv: {SAID.get(name, '')}" in capsys.readouterr().err + "new.csv: "
+        assert found["sort"].tolist() == plain["sort"].tolist()
+        np.testing.assert_allclose(  # another order of columns adds in another order
+            found[["P(cat)", "P(dog)"]].astype(float),
+            plain[["P(cat)", "P(dog)"]].astype(float),
+            1e-6,
+        )
+
+
+@pytest.mark.parametrize("sep", SEPARATORS)
+def test_rows_of_another_length_are_refused_by_line(fitted, tmp_path, capsys, sep):
+    order = [WORDS, WORDS[["weight", "sort", "höhe"]], WORDS[["höhe", "weight", "sort"]]]
+    ends = [(sep + "17", 4), (sep, 4), (3 * sep, 6)]
+    tables = [(text_of(each, sep, end=end), 2, n) for each in order for end, n in ends]
+    counted = WORDS.assign(sort=[str(i) for i in range(48)])
+    quoted = text_of('"' + WORDS + '"', sep, front='"name {}"'.format)  # R quotes no numbers
+    tables += [(text_of(counted, sep, end=sep + "1"), 2, 4), (quoted, 2, 4)]
+    tables += [(text_of(WORDS, sep) + f"cat{sep}1\n", 50, 2)]
+    table = tmp_path / "x.csv"
+    for text, line, n in tables:
+        table.write_text(text)
+        for run in (
+            lambda: fit(table, tmp_path / "m", "--target", "sort", "--impute"),
+            lambda: predict(fitted[1], table),
+            lambda: main(["compare", str(table), "--target", "sort"]),
+        ):
+            said = complaint(capsys, run())
+            assert f"line {line} of {table} has {n} fields (" in said
+            assert "line 1 has 3" in said
+
+
+@pytest.mark.parametrize(
+    "pair", ["01 02", "007 1E5", "FALSE TRUE", "01 1", "DE NA", "9 10", "None null"]
+)
+def test_labels_come_back_as_they_were_written(tmp_path, plain, capsys, pair):
+    first, second = pair.split()
+    written = WORDS.assign(sort=np.where(WORDS["sort"] == "cat", first, second))
+    found = answers(tmp_path, text_of(written))
+    assert list(found) == ["sort", f"P({first})", f"P({second})"]
+    assert found["sort"].tolist() == plain["sort"].map({"cat": first, "dog": second}).tolist()
+    assert found.to_numpy()[:, 1:].tolist() == plain.to_numpy()[:, 1:].tolist()
+    assert "sort is known for 48 rows" in capsys.readouterr().err
+
+
+def test_only_empty_texts_are_missing_unless_marks_are_named(tmp_path, capsys):
+    colours = pd.Series(np.resize(["red", "NA", "NA", ""], 48))
+    encoded = ("--categorical", "--impute")
+
+    def table(**names):
+        return text_of(WORDS.assign(colour=colours.replace(names)))
+
+    found = answers(tmp_path, table(), *encoded)
+    said = capsys.readouterr().out
+    assert (
+        "text, not missing (name it in --missing if it is): colour ('NA' in lines 3, 4, 7" in said
+    )
+    pd.testing.assert_frame_equal(found, answers(tmp_path, table(NA="N"), *encoded))
+    kept = answers(tmp_path, table(), *encoded, "--missing", "NA,?")
+    assert FittedTable.load(tmp_path / "m").scaler.categories_ == [["red"]]
+    assert "taken as missing: colour ('NA' in lines 3, 4, 7" in capsys.readouterr().err
+    pd.testing.assert_frame_equal(kept, answers(tmp_path, table(NA=""), *encoded))
+    codes = WORDS.assign(colour=np.resize(["01", "1", "x"], 48))  # new rows may have numbers alone
+    known, new = text_of(codes), text_of(codes.assign(colour="01"))
+    wanted = answers(tmp_path, known.replace(",x", ",y"), *encoded, new=new)
+    pd.testing.assert_frame_equal(answers(tmp_path, known, *encoded, new=new), wanted)
+
+
+@pytest.mark.parametrize("sep", [",", ";"])
+def test_missing_labels_and_numbers_are_named_by_line(tmp_path, capsys, sep):
+    table, holes = tmp_path / "x.csv", WORDS.replace(r"\.", "." if sep == "," else ",", regex=True)
+    holes.loc[[3, 7], "weight"], holes.loc[5, "weight"] = ["NA", "?"], "-"
+    table.write_text(text_of(holes, sep))
+    arguments = (table, tmp_path / "m", "--target", "sort", *QUICK)
+    for more in ((), ("--categorical",)):
+        said = complaint(capsys, fit(*arguments, *more))
+        assert "1 values that are none in column weight ('-' in line 7)" in said
+    assert fit(*arguments, "--missing", "-") == 2
     said = capsys.readouterr()
-    assert "cells with '?' are taken as missing: weight (2), colour (1)" in said.out
-    assert "missing values in weight (2), colour (1); fill them in with --impute" in said.err
-    assert fit(path, model, *more, "--impute") == 0
-    expected = FRAME["weight"].drop([3, 7]).median()
-    assert FittedTable.load(model).scaler.fill_[1] == pytest.approx(expected)
+    assert "taken as missing: weight ('NA', '-', '?' in lines 5, 7, 9)" in said.out
+    assert "missing values in weight (lines 5, 7, 9); fill them in with --impute" in said.err
+    assert fit(*arguments, "--missing", "-", "--impute") == 0
+    expected = WORDS["weight"].drop([3, 5, 7]).astype(float).median()
+    assert FittedTable.load(tmp_path / "m").scaler.fill_[1] == pytest.approx(expected)
+    numbers = WORDS["sort"].map({"cat": "0", "dog": "1"})
+    table.write_text(text_of(WORDS.assign(sort=numbers.mask(numbers.index == 2, "NA"))))
+    said = complaint(capsys, fit(*arguments, "--force"))
+    assert "1 rows without a label: sort ('NA' in line 4)" in said
+
+
+@pytest.mark.parametrize("spelling", ['"{:,.0f}"', "{:_.0f}", "{:_.0f}.5", "{:.1f} %"])
+@pytest.mark.parametrize("more", [(), ("--categorical",)])
+def test_numbers_in_another_spelling_are_called_so(tmp_path, capsys, spelling, more):
+    spelt = [spelling.format(1000 + i % 10).replace("_", " ") for i in range(48)]
+    (tmp_path / "x.csv").write_text(text_of(WORDS.assign(weight=spelt)))
+    said = complaint(capsys, fit(tmp_path / "x.csv", tmp_path / "m", "--target", "sort", *more))
+    assert "has numbers with a mark that may part thousands or decimals" in said
+    assert "column weight ('1" in said
+    assert "in lines 2, 3, 4, 5, 6, ..., 48 in all)" in said
+
+
+@pytest.mark.parametrize("hole", [[], [2, 9]])
+def test_true_and_false_are_one_and_zero(tmp_path, capsys, hole):
+    numbers = pd.Series(np.resize(["1", "0", "1"], 48)).mask(np.isin(np.arange(48), hole), "")
+    truths = numbers.replace({"1": "TRUE", "0": "FALSE"})
+    tables = [text_of(WORDS.assign(weight=each)) for each in (numbers, truths)]
+    wanted, found = (answers(tmp_path, each, "--impute") for each in tables)
+    assert "TRUE is 1, FALSE is 0: weight" in capsys.readouterr().out
+    pd.testing.assert_frame_equal(found, wanted)
+    pd.testing.assert_frame_equal(answers(tmp_path, tables[0], "--impute", new=tables[1]), wanted)
 
 
 def test_a_numeric_target_is_called_that_of_a_regression(tmp_path, capsys):
@@ -275,9 +412,13 @@ def third(frame, value):
 UNUSABLE_TABLES = [
     (lambda f: f.drop(columns="weight"), "lacks the columns weight, which the model"),
     (lambda f: f.assign(weight="heavy"), "has text in weight, which were numbers"),
-    (lambda f: third(f, np.nan), "has missing values in weight"),
-    (lambda f: third(f, "o"), "has numbers and 1 values that are none: 'o', the first in line 4"),
-    (lambda f: third(f, np.inf), "has infinite values in weight"),
+    (lambda f: third(f, np.nan), "has missing values in weight (line 4)"),
+    (
+        lambda f: third(f, "o"),
+        "has numbers and 1 values that are none in column weight ('o' in line 4)",
+    ),
+    (lambda f: third(f, np.inf), "has infinite values in weight (inf in line 4)"),
+    (lambda f: f.iloc[:0], "has a header but no rows"),
 ]
 
 

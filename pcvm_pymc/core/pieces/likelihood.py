@@ -5,6 +5,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from pcvm_pymc.core.pieces.probit import Array
 
@@ -83,6 +84,11 @@ class Likelihood:
         """Return the probability of +1, shape of `latent`; of each class where there are several."""
         raise TypeError(f"targets under {self.name!r} are numbers; they have no probabilities")
 
+    @property
+    def of_labels(self) -> "Likelihood":
+        """The likelihood whose density is the probability of a label; by default this one."""
+        return self
+
     @classmethod
     def check_targets(cls, target: NDArray[Any]) -> None:
         """Raise ValueError where targets are none of this likelihood's; by default all are."""
@@ -144,6 +150,35 @@ class ScaleLikelihood(Likelihood):
     def target_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return the latent mean, and the latent variance plus that of the noise."""
         return mean, variance + self.variance
+
+
+# --- class probabilities -------------------------------------------------------------------------
+
+
+def normalised(probability: Array) -> Array:
+    """Return probabilities of classes, along the last axis, of sum one: none is above one.
+
+    An average's weights sum to one but for rounding, as does what a quadrature gives.
+    """
+    return probability / probability.sum(axis=-1, keepdims=True)
+
+
+def log_normalised(log_probability: Array) -> Array:
+    """Return logarithms of class probabilities of sum one: none is above zero, and tails are exact.
+
+    The likeliest class has minus the logarithm of one plus what the others have of it. Where all are beyond
+    the largest number, none is likelier than another.
+    """
+    log_probability = np.maximum(log_probability, np.finfo(float).min)
+    away = log_probability - log_probability.max(axis=-1, keepdims=True)
+    others = np.sort(np.exp(away), axis=-1)[..., :-1]
+    return away - np.log1p(others.sum(axis=-1, keepdims=True))
+
+
+def log_average(log_density: Array, share: Any = None) -> Array:
+    """Return logarithms of averages over the first axis; rounding lifts none above the largest part."""
+    share = 1.0 / len(log_density) if share is None else share
+    return np.minimum(logsumexp(log_density, axis=0, b=share), log_density.max(axis=0))
 
 
 # --- rows that count by weights ------------------------------------------------------------------

@@ -8,7 +8,12 @@ from numpy.typing import NDArray
 from scipy.special import expit, gammaln, log_expit
 
 from pcvm_pymc.core.pieces import probit
-from pcvm_pymc.core.pieces.likelihood import Likelihood, RowTerms, ScaleLikelihood
+from pcvm_pymc.core.pieces.likelihood import (
+    Likelihood,
+    RowTerms,
+    ScaleLikelihood,
+    normalised,
+)
 from pcvm_pymc.core.pieces.multinomial import class_probabilities, class_terms, fractional_terms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_real, is_unknown
@@ -126,6 +131,11 @@ class NormalProbability(Likelihood):
     def bound(self) -> float:
         """The largest value of ``phi^2 + (1 - Phi) f phi``, 0.18925 at f = 0.306, over the variance."""
         return 0.1893 / self.noise**2
+
+    @property
+    def of_labels(self) -> Likelihood:
+        """The probit: the density here is one of numbers."""
+        return Probit()
 
     def _residual(self, latent: Array, target: Array) -> Array:
         """Return t - Phi(latent), without cancellation."""
@@ -323,7 +333,7 @@ class MultinomialProbit(Likelihood):
     def probability(self, latent: Array) -> Array:
         """Return the probability of each class, shape (..., n_classes)."""
         flat = latent.reshape(-1, latent.shape[-1])
-        return class_probabilities(flat, accuracy=1e-8).reshape(latent.shape)
+        return normalised(class_probabilities(flat, accuracy=1e-8)).reshape(latent.shape)
 
     def response(self, target: NDArray[np.int64]) -> Array:
         """Return 10.5 for the own class and 0.5 for the others, shape (n_obs, n_classes).

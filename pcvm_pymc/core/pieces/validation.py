@@ -1,7 +1,9 @@
 """Checks of arguments and data: each error gives the name, the value found and the value needed."""
 
 import warnings
+from collections import Counter
 from collections.abc import Sequence
+from datetime import date, timedelta
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from pcvm_pymc.core.pieces.probit import Array
 
 LARGEST = 1e150  # of a feature, beyond which squared distances overflow
+MOST_COUNTS = 1e12  # of a row, beyond which products of the weights lose the prior
+MISSING = "{} has {} value(s) that are missing, NaN or infinite, the first in row {}; {}"
+DROP = "drop or impute those rows first"
+_OF_TIME = "{} has dates or spans of time; needed numbers, as days since a first one"
 
 
 # --- single arguments ---------------------------------------------------------------------------
@@ -176,23 +182,58 @@ def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) ->
     TypeError
         If it has objects that are no numbers.
     """
-    out = as_numbers(X, name)
+    out = as_finite(X, name)
     if out.ndim != 2:
         raise ValueError(
             f"{name} has {out.ndim} dimension(s), shape {out.shape}; needed two: (n_obs, n_features). "
-            f"For a single feature use {name}.reshape(-1, 1)"
+            f"Reshape your data: for a single feature np.asarray({name}).reshape(-1, 1)"
         )
     if 0 in out.shape:
-        raise ValueError(f"{name} is empty, shape {out.shape}; needed at least one row and column")
-    if not np.isfinite(out).all():
-        bad = ~np.isfinite(out)
         raise ValueError(
-            f"{name} has {bad.sum()} value(s) that are NaN or infinite, the first in row "
-            f"{bad.any(axis=1).argmax()}; drop or impute those rows first"
+            f"{name} is empty: {out.shape[0]} row(s) of {out.shape[1]} feature(s) (shape={out.shape}) while "
+            "a minimum of 1 is required."
         )
     if n_features is not None and out.shape[1] != n_features:
         raise ValueError(f"{name} has {out.shape[1]} features; needed {n_features}")
     return out
+
+
+def as_finite(values: Any, name: str, remedy: str = DROP) -> Array:
+    """Return values as finite floats; raise where one is missing: how many are, and in which row first."""
+    out = as_numbers(values, name)
+    if not np.isfinite(out).all():
+        bad = np.argwhere(~np.isfinite(np.atleast_1d(out)))
+        raise ValueError(MISSING.format(name, len(bad), bad[0, 0], remedy))
+    return out
+
+
+def coordinate(X: Any, axis: int) -> NDArray[Any] | None:
+    """Return the coordinate of a dimension of an xarray.DataArray; None for one without, and for others."""
+    dims = getattr(X, "dims", None)
+    known = isinstance(dims, tuple) and len(dims) > axis and dims[axis] in X.coords
+    return np.asarray(X.coords[dims[axis]]) if known else None  # type: ignore[index]
+
+
+def column_names(X: Any, name: str = "X") -> list[str] | None:
+    """Return the names of a table's columns; None for an array, or where none of them is text.
+
+    Of pandas, polars, pyarrow and Dask, or the second coordinate of an xarray.DataArray.
+
+    Raises
+    ------
+    ValueError
+        For a name that several columns have, or names some of which alone are text.
+    """
+    columns = coordinate(X, 1)
+    if columns is None:
+        columns = getattr(X, "column_names", getattr(X, "columns", None))
+    names = [] if columns is None or callable(columns) else list(columns)
+    if not any(isinstance(each, str) for each in names):
+        return None
+    bad = [each for each, k in Counter(names).items() if k > 1 or not isinstance(each, str)]
+    if bad:
+        raise ValueError(f"{name} has the column name {bad[0]!r}; needed texts, and each once")
+    return list(map(str, names))
 
 
 def check_kind(values: Any, name: str) -> None:
@@ -203,10 +244,11 @@ def check_kind(values: Any, name: str) -> None:
     ValueError
         For a mask that hides values, dates and time spans, complex and sparse values.
     """
-    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+    parts = values if isinstance(values, list | tuple) else [values]
+    masks = [np.ma.getmaskarray(each) for each in parts if isinstance(each, np.ma.MaskedArray)]
+    if masked := sum(int(each.sum()) for each in masks):
         raise ValueError(
-            f"{name} has {int(np.ma.getmaskarray(values).sum())} masked value(s), as missing ones; drop "
-            "those rows or fill them in first"
+            f"{name} has {masked} masked value(s), as missing ones; drop those rows or fill them in first"
         )
     if hasattr(values, "toarray"):
         raise ValueError(f"{name} is sparse; needed a dense array: {name}.toarray()")
@@ -214,25 +256,39 @@ def check_kind(values: Any, name: str) -> None:
     types = [getattr(values, "dtype", None)] if columns is None else np.atleast_1d(columns)
     kinds = {each.kind for each in types if isinstance(each, np.dtype)}
     if kinds & set("mM"):
-        raise ValueError(
-            f"{name} has dates or spans of time; needed numbers, as days since a first one"
-        )
+        raise ValueError(_OF_TIME.format(name))
     if "c" in kinds:
         raise ValueError(f"Complex data not supported: {name} has complex values; needed real ones")
 
 
+def _as_number(value: Any, name: str) -> Any:
+    """Return an object that `float` takes, NaN for a missing one; raise for what it would change."""
+    if isinstance(value, date | timedelta | np.datetime64 | np.timedelta64):
+        raise ValueError(_OF_TIME.format(name))
+    if isinstance(value, str | bytes | complex | np.complexfloating):
+        raise TypeError(type(value).__name__)
+    if isinstance(value, list | tuple | np.ndarray):
+        raise TypeError(
+            f"a {type(value).__name__} as one value: np.stack makes columns of its values"
+        )
+    return np.nan if _is_missing(value) else value
+
+
 def as_numbers(values: Any, name: str) -> Array:
-    """Return values as floats; raise unless every one is a real number."""
+    """Return values as floats, missing ones as NaN; raise unless every other one is a real number."""
     check_kind(values, name)
     try:
         raw = np.asarray(values)
         check_kind(raw, name)
-        if raw.dtype.kind in "USV":
-            raise TypeError("text or records")
-        for each in raw.ravel() if raw.dtype.kind == "O" else ():  # what `float` would change
-            if isinstance(each, str | bytes | complex | np.complexfloating | np.datetime64):
-                raise TypeError(f"{type(each).__name__}")
-        X = np.asarray(values, dtype=float)
+        if raw.dtype.kind in "USTV":
+            of_records = "records: numpy.lib.recfunctions.structured_to_unstructured makes columns"
+            raise TypeError(of_records if raw.dtype.kind == "V" else "text")
+        if raw.dtype.kind == "O" and raw.ndim == 0:
+            raise TypeError(f"a {type(values).__name__}: of what is lazy, .collect() or .compute()")
+        if raw.dtype.kind == "O":
+            numbers = [_as_number(each, name) for each in raw.flat]
+            raw = np.array(numbers, dtype=float).reshape(raw.shape)
+        X = np.asarray(raw, dtype=float)
         if X.ndim == 2 and X.size and LARGEST < max(X.max(), -X.min()) < np.inf:
             row, column = np.unravel_index(np.abs(X).argmax(), X.shape)
             raise ValueError(
@@ -244,6 +300,8 @@ def as_numbers(values: Any, name: str) -> Array:
     except (TypeError, ValueError, OverflowError) as error:
         if "not supported" in str(error) or str(error).startswith(f"{name} "):
             raise
+        if "DateTime64DType" in str(error):  # of a table of pyarrow
+            raise ValueError(_OF_TIME.format(name)) from None
         kind = TypeError if str(error).startswith("float()") else ValueError
         raise kind(
             f"{name} has values that are not numbers ({error}); encode them as numbers first, categories by "
@@ -259,10 +317,29 @@ def check_shape(name: str, found: tuple[int, ...], needed: tuple[int, ...], each
 
 def as_targets(y: ArrayLike, n_obs: int) -> Array:
     """Return the targets of a regression as finite floats, shape (n_obs,)."""
-    out = as_numbers(y, "y")
+    out = as_finite(y, "y", "drop those rows first")
     check_shape("y", out.shape, (n_obs,), "target for each row of X")
-    if not np.isfinite(out).all():
-        raise ValueError("y has targets that are NaN or infinite; drop those rows first")
+    return out
+
+
+def as_weights(weight: Any, n_obs: int, name: str = "sample_weight") -> Array:
+    """Return how often each row counts, shape (n_obs,); one number, or None for once, is that of all rows.
+
+    Raises
+    ------
+    ValueError
+        For weights that are no numbers, negative, not finite or too large, for zeros alone, and unless there
+        is one for each row.
+    """
+    out = as_numbers(1.0 if weight is None else weight, name)
+    out = np.full(n_obs, out) if out.ndim == 0 else out.copy()
+    check_shape(name, out.shape, (n_obs,), "weight for each row of X")
+    bad = np.flatnonzero(~((out >= 0) & (out <= MOST_COUNTS)))
+    if bad.size:
+        found = f"{name} has the value {out[bad[0]]:g} in row {bad[0]}"
+        raise ValueError(f"{found}; needed numbers from 0 to {MOST_COUNTS:g}")
+    if not out.any():
+        raise ValueError(f"{name} has zeros alone; needed at least one non-zero weight")
     return out
 
 
@@ -286,8 +363,8 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
     Raises
     ------
     ValueError
-        For labels that are masked, None, NaN, NaT, infinite, fractions, complex, or of types without a
-        common order.
+        For labels that are masked, None, NaN, NaT, infinite, fractions, complex, or objects other than all
+        text, all bools or all numbers.
     """
     if hasattr(y, "toarray") or isinstance(y, np.ma.MaskedArray):
         check_kind(y, name)
@@ -301,6 +378,7 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
         isinstance(y, str) or all(isinstance(each, str | bytes) for each in y)  # type: ignore[union-attr]
     ):
         labels = np.asarray(y, dtype=object)  # or NumPy would turn all of them into text
+    labels = labels.astype(object) if labels.dtype.kind in "ST" else labels
     kind = labels.dtype.kind
     if kind in "cV":
         if kind == "V":
@@ -316,28 +394,39 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
             f"{name} has labels that are NaN, infinite or missing ({int(missing.sum())}); drop those rows "
             "first"
         )
-    if kind == "f" and (labels != np.round(labels)).any():
+    labels = _plain(labels, name) if kind == "O" else labels
+    if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
         found = labels[labels != np.round(labels)].flat[0]
         raise ValueError(
             f"Unknown label type: continuous. {name} has fractions as labels, such as {found:.4g}; needed "
             "one value for each class. Use RVMRegressor for numbers, or cut them into classes: y > median(y)"
         )
-    try:
-        np.unique(labels) if kind == "O" else None
-    except TypeError:
-        kinds = sorted({type(each).__name__ for each in labels.ravel().tolist()})
-        raise ValueError(
-            f"{name} mixes labels of the types {', '.join(kinds)}; needed one type, and none missing"
-        ) from None
     return labels
 
 
-def _is_missing(label: Any) -> bool:
+def _plain(labels: NDArray[Any], name: str) -> NDArray[Any]:
+    """Return labels that are objects: text as it is, bools and numbers in an array of their type."""
+    types = {type(each) for each in labels.flat}
+    kinds = (str, bool | np.bool_, Integral | float | np.floating)  # a bool is integral, too
+    which = {next((k for k in range(3) if issubclass(each, kinds[k])), None) for each in types}
+    if which <= {0}:
+        return labels
+    found = np.array(labels.tolist() if which in ({1}, {2}) else None)
+    if found.dtype.kind != "O" and (found == labels).all():  # no digit is lost
+        return found
+    words = ", ".join(sorted(each.__name__ for each in types))
+    raise ValueError(
+        f"{name} has labels of the type(s) {words}, such as {shown(labels.flat[0])}; needed text alone, "
+        f"bools alone, or numbers of 64 bits: [str(each) for each in {name}]"
+    )
+
+
+def _is_missing(value: Any) -> bool:
     """Whether an object is None, NaN, NaT or pandas' NA, which do not equal themselves."""
     try:
-        return label is None or bool(label != label)  # noqa: PLR0124
-    except (TypeError, ValueError):  # pandas' NA has no truth value
-        return True
+        return value is None or bool(value != value)  # noqa: PLR0124
+    except (TypeError, ValueError):
+        return type(value).__name__ == "NAType"  # pandas' NA has no truth value
 
 
 def labels_of_rows(y: ArrayLike, n_obs: int, name: str = "y") -> NDArray[Any]:

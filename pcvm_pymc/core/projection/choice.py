@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.centres import Centres, Index
 from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, PerCentre, as_kernel
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, NormalProbability, Probit
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import shown
 from pcvm_pymc.core.probabilities import class_probability
@@ -122,8 +122,7 @@ class Reference:
     @property
     def labels(self) -> Likelihood:
         """How probabilities of labels depend on the latent function."""
-        # its density is one of numbers; the labels are the probit's
-        return Probit() if isinstance(self.likelihood, NormalProbability) else self.likelihood
+        return self.likelihood.of_labels
 
     def problem(
         self, Phi: Array, columns: Index | slice = slice(None), rows: Index | slice = slice(None)
@@ -222,6 +221,7 @@ def cross_validated(
     sizes: Sequence[int],
     folds: Sequence[tuple[np.ndarray, np.ndarray]],
     fit: Callable[[Problem], EMResult],
+    *,
     options: SearchOptions | None = None,
 ) -> Array:
     """Return held-out log densities, shape (n_sizes + 1, n_obs); the last is the dense reference's.

@@ -1,0 +1,105 @@
+"""What an estimation is: how an estimator is fitted, and which of its arguments belong to that."""
+
+from dataclasses import dataclass, field, fields
+from typing import Any, NoReturn, Self
+
+from pcvm_pymc.core.pieces.validation import shown
+from pcvm_pymc.estimators.training import TrainingData
+
+#: arguments that belong to estimations, and what each needs to have an effect
+OF_ESTIMATIONS = {
+    "hyperprior": "posterior modes by EM, or the posterior of a PCVM",
+    "scale": "posterior modes by EM",
+    "update": "posterior modes by EM",
+    "search": "estimation='bottom-up'",
+    "method": "a fit by the evidence",
+    "noise_starts": "a noise to be estimated by the evidence",
+    "tol": "a fit: no posterior at a given width",
+    "max_iter": "a fit or a posterior",
+    "n_vectors": "estimation='auto', 'average', 'posterior' or 'projection'",
+    "draws": "estimation='posterior'",
+    "cv": "something to choose by folds: a width that fits on folds choose, or the number of vectors of a "
+    "mode's projection",
+}
+#: a width that is chosen by held-out rows: one for each feature, or one
+CHOSEN = ("auto", "shared")
+
+
+def is_named(value: Any, *names: str) -> bool:
+    """Whether an argument is one of some names."""
+    return isinstance(value, str) and value in names
+
+
+def refuse(model: Any, names: str, needed: str) -> NoReturn:
+    """Raise for arguments that do not fit together: their names, separated by blanks, with their values."""
+    given = [f"{name}={shown(vars(model)[name])}" for name in names.split()]
+    raise ValueError(f"{', '.join(given)}: {needed}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimation:
+    """How an estimator is fitted: its fields are the estimator's arguments that belong to it.
+
+    Attributes
+    ----------
+    model : KernelMachine
+        The estimator.
+    """
+
+    model: Any = field(repr=False)
+
+    @classmethod
+    def of(cls, model: Any, **given: Any) -> Self:
+        """Return the estimation with an estimator's arguments, as far as they belong to it."""
+        names = {each.name for each in fields(cls)}
+        known = {name: value for name, value in vars(model).items() if name in names}
+        return cls(model=model, **known | given)
+
+    def arguments(self) -> set[str]:
+        """Return the names of the estimator's arguments that have an effect on it."""
+        return {each.name for each in fields(self)} | ({"cv"} if self.chooses_by_folds else set())
+
+    def check(self, in_chunks: bool) -> None:
+        """Raise where the arguments do not fit together."""
+
+    def fit(self, data: TrainingData) -> Any:
+        """Fit the estimator to training rows, and set its fitted attributes."""
+        raise NotImplementedError
+
+    # --- candidates for the hyperparameters ----------------------------------------------------
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The hyperparameters that leave-one-out chooses."""
+        return ()
+
+    @property
+    def middle(self) -> float:
+        """The scale of the weights' prior that is given, or the middle of the grid."""
+        return 1.0
+
+    @property
+    def chooses_by_folds(self) -> bool:
+        """Whether refits on folds choose the width."""
+        folds = self.model._has_width and is_named(self.model.width, *CHOSEN, "cv")
+        return folds and "width" not in self.chosen
+
+    def formulation(self, data: TrainingData, basis: Any, most: int | None = None) -> Any:
+        """Return what is fitted to some rows, at any hyperparameters; of `most` drawn bases at most."""
+        raise NotImplementedError
+
+    def fitted(self, data: TrainingData, width: Any, basis: Any) -> Any:
+        """Return the predictor that is fitted to some rows at a width."""
+        raise NotImplementedError
+
+    def rough(self, data: TrainingData, most: int | None) -> tuple["Estimation", int | None]:
+        """Return the estimation as loose as refits need it that only rank widths, and their most bases."""
+        return self, most
+
+    def score(self, data: TrainingData, criterion: str, width: float, most: int | None) -> float:
+        """Return the score of a width by a criterion of all rows."""
+        raise NotImplementedError
+
+    def refuse(self, names: str, needed: str) -> NoReturn:
+        """Raise for arguments that do not fit together."""
+        refuse(self.model, names, needed)

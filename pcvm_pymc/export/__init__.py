@@ -1,0 +1,1 @@
+"""Exports of models of few vectors: a C function, and an ONNX graph in double precision."""

@@ -1,0 +1,205 @@
+"""A fitted model of few vectors as C source."""
+
+from typing import Any
+
+import numpy as np
+
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.export.c_names import check_c_name
+from pcvm_pymc.export.few_vectors import few_vectors_of
+
+# @ is the function's name and an underscore: no two exports, nor a local, have a name in common
+_SOURCE = """/* {name}: {what}, {few.likelihood.name}, of {few.centres.shape[0]} vectors.
+   x: {few.centres.shape[1]} features.{written} */
+#include <math.h>
+
+enum {{
+    @n_vectors = {few.centres.shape[0]},
+    @n_features = {few.centres.shape[1]},
+    @n_scores = {few.weight.shape[0]}
+}};
+
+{arrays}
+static void @latent(const double *x, double *f)
+{{
+    double phi[@n_vectors + 1];
+    for (int j = 0; j < @n_vectors; j++) {{
+        double square = 0.0;
+        for (int k = 0; k < @n_features; k++) {{
+            int i = j * @n_features + k;
+            double u = (x[k] - @origin[k] - @centre[i]) / @width[i];
+            square += u * u;
+        }}
+        phi[j] = {profile};
+    }}
+    phi[@n_vectors] = 1.0;
+    for (int c = 0; c < @n_scores; c++) {{
+        f[c] = 0.0;
+        for (int j = 0; j <= @n_vectors; j++) f[c] += @weight[c * (@n_vectors + 1) + j] * phi[j];
+    }}{variance}
+}}
+"""
+
+_VARIANCE = """
+    double variance = 0.0;
+    for (int i = 0; i <= @n_vectors; i++)
+        for (int j = 0; j <= @n_vectors; j++)
+            variance += phi[i] * @covariance[i * (@n_vectors + 1) + j] * phi[j];
+    variance = variance < 0.0 ? 0.0 : variance;
+    """
+
+_MEAN = """
+double {name}(const double *x{argument})
+{{
+    double f[2];
+    @latent(x, f);{before}
+    return f[0];
+}}
+"""
+
+_CLASSES = """
+static double @link(double f)
+{{
+    return {link};
+}}
+{several}
+void {name}(const double *x, double *p)
+{{
+    double f[@n_scores], total = 0.0;
+    @latent(x, f);
+    for (int c = 0; c < {few.classes.shape[0]}; c++) total += p[c] = {probability};
+    for (int c = 0; c < {few.classes.shape[0]}; c++) p[c] /= total;
+}}
+"""
+
+#: by the name of the kernel: g(s) in C, s = ||x - z||^2 / width^2
+_C_PROFILES = {"rbf": "exp(-square)"}
+
+_PROBIT = "0.5 * erfc(-f / 1.4142135623730951)"
+_LINKS = {
+    "probit": _PROBIT,
+    "logit": "f > 0 ? 1.0 / (1.0 + exp(-f)) : exp(f) / (1.0 + exp(f))",
+    "label noise": "{flip} + (1.0 - 2.0 * {flip}) * " + _PROBIT,
+    "multinomial probit": _PROBIT,
+}
+
+_SEVERAL = """
+/* the trapezoid rule over the own class' noise t, a standard normal */
+static double @own(const double *f, int c)
+{
+    double sum = 0.0;
+    for (int i = -72; i <= 72; i++) {
+        double t = 0.125 * i, product = 0.125 * 0.3989422804014327 * exp(-0.5 * t * t);
+        for (int j = 0; j < @n_scores; j++)
+            if (j != c) product *= @link(t + f[c] - f[j]);
+        sum += product;
+    }
+    return sum;
+}
+"""
+
+_REST = """
+/* all may say no: the logarithm of the probit, by its series where the probit is too small */
+static double @log_link(double f)
+{
+    double g = f < -1e140 ? -1e140 : f, r = 1.0 / (g * g);
+    double series = log1p(-r * (1.0 - r * (3.0 - r * (15.0 - 105.0 * r))));
+    return g < -37.0 ? series - 0.5 * g * g - log(-2.5066282746310002 * g) : log(@link(g));
+}
+
+static double @own(const double *f, int c)
+{
+    double sum = 0.0;
+    for (int j = 0; j < @n_scores; j++) sum += exp(@log_link(f[j]) - @log_link(f[c]));
+    return 1.0 / sum;
+}
+"""
+
+
+def to_c(model: Any, name: str | None = None, *, return_std: bool = False) -> str:
+    """Return a fitted model of few vectors as C source.
+
+    Parameters
+    ----------
+    model : fitted classifier or RVMRegressor, Pipeline, search or TransformedTargetRegressor
+        Of a radial kernel, with vectors of its own: a projection, a posterior mode, or a relevance vector
+        machine. Scalers of a pipeline (`StandardScaler`, `MinMaxScaler`, `MaxAbsScaler`, `RobustScaler`)
+        become part of centres and widths, so that the function takes unscaled features; such a scaler of a
+        `TransformedTargetRegressor` becomes part of the weights. Of a fitted search (`GridSearchCV`) the
+        best estimator is exported.
+    name : str, optional
+        Of the function ``void predict_proba(const double *x, double *p)``, which writes the class
+        probabilities of one row in the order of ``classes_``; or of ``double predict(const double *x)``,
+        which returns the mean of a regression. These are the default names. All else in the source begins
+        with the name and an underscore.
+    return_std : bool
+        Of a regression also the standard deviation of a target, noise included, as ``predict`` returns it
+        under ``RVMRegressor(std="weights")``: ``double predict(const double *x, double *std)``.
+
+    Returns
+    -------
+    str
+        C99, with ``math.h`` alone.
+
+    Raises
+    ------
+    ValueError
+        If the model has no few vectors (an average), its kernel is not radial, a step of the pipeline is not
+        one of these scalers, the standard deviation needs all rows (``std="process"``), or the name is none
+        of C's or is a keyword or a library's function.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import PCVMClassifier
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> model = PCVMClassifier(estimation="bottom-up", width=2.0).fit(X, X[:, 0] > 0)
+    >>> "void is_right(const double *x, double *p)" in to_c(model, "is_right")
+    True
+    """
+    if name is not None:
+        check_c_name(name)
+    few = few_vectors_of(model, return_std)
+    arrays = {"origin": few.origin, "centre": few.centres, "width": few.width, "weight": few.weight}
+    what, written, body, argument, several, before = "mean of a target", "", _MEAN, "", "", ""
+    probability, variance, link = "@link(c ? f[0] : -f[0])", "", few.likelihood.name
+    if return_std:
+        variance = f"f[1] = sqrt({_number(few.likelihood.variance)} + variance);"
+        written = "\n   std: its standard deviation, noise included, is written."
+        argument, before = ", double *std", "\n    *std = f[1];"
+    if few.classes is not None:
+        what, body = "class probabilities", _CLASSES
+        # the latent value is moved towards zero by its variance
+        variance = f"f[0] /= sqrt(1.0 + {few.likelihood.spread!r} * variance);"
+        for c, each in enumerate(few.classes.tolist()):  # escaped, and no end of the comment
+            label = ascii(each).replace("*", "\\x2a").replace("@", "\\x40")
+            written += f"\n   p[{c}]: that of {label}, is written."
+        if len(few.weight) > 1:
+            probability, several = "@own(f, c)", _REST if link == "probit" else _SEVERAL
+    if few.covariance is not None:
+        arrays["covariance"] = few.covariance
+    name = name or ("predict" if few.classes is None else "predict_proba")
+    source = (_SOURCE + body).format(
+        name=name,
+        few=few,
+        arrays="".join(_array(each, values) for each, values in arrays.items()),
+        link=_LINKS.get(link, "").format(flip=_number(getattr(few.likelihood, "flip", 0.0))),
+        profile=_C_PROFILES[few.kernel],
+        variance="" if few.covariance is None else _VARIANCE + variance,
+        **{"what": what, "written": written, "argument": argument, "before": before},
+        **{"several": several, "probability": probability},
+    )
+    return source.replace("@", f"{name}_")
+
+
+def _array(name: str, values: Array) -> str:
+    """Return the C declaration of an array, with all digits (a single zero if it is empty)."""
+    numbers = values.ravel().tolist() or [0.0]
+    rows = [", ".join(map(_number, numbers[i : i + 4])) for i in range(0, len(numbers), 4)]
+    inner = ",\n    ".join(rows)
+    return f"static const double @{name}[] = {{\n    {inner}\n}};\n"
+
+
+def _number(value: float) -> str:
+    """Return a number in C, with all digits."""
+    return repr(float(value)) if np.isfinite(value) else "HUGE_VAL"

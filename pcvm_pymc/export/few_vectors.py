@@ -1,0 +1,179 @@
+"""The numbers that an export consists of: centres, widths and weights of a fitted model."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    RobustScaler,
+    StandardScaler,
+)
+from sklearn.utils.validation import check_is_fitted
+
+from pcvm_pymc.core.pieces.kernels import PerCentre, Radial
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import check_flag, check_instance, shown
+
+#: of likelihoods that have an export: those of classes, and those of numbers
+LIKELIHOODS = "probit", "logit", "label noise", "multinomial probit", "normal", "student-t"
+
+
+@dataclass(frozen=True)
+class FewVectors:
+    """The numbers that a model's predictions are computed from.
+
+    Attributes
+    ----------
+    kernel : str
+        Name of a radial kernel.
+    origin : ndarray, shape (n_features,)
+        Subtracted from the features first, so that a large offset costs no digits.
+    centres : ndarray, shape (n_vectors, n_features)
+    width : ndarray, shape (n_vectors, n_features)
+    weight : ndarray, shape (n_scores, n_vectors + 1)
+        The bias last.
+    likelihood : Likelihood
+        One of `LIKELIHOODS`, of numbers with its noise.
+    covariance : ndarray, shape (n_vectors + 1, n_vectors + 1), optional
+        Of weights and, last, bias, where the latent values are averaged over their posterior, or their
+        standard deviation is wanted.
+    classes : ndarray, shape (n_classes,), optional
+        None of a regression.
+    """
+
+    kernel: str
+    origin: Array
+    centres: Array
+    width: Array
+    weight: Array
+    likelihood: Any
+    covariance: Array | None
+    classes: NDArray[Any] | None
+
+
+def few_vectors_of(model: Any, return_std: bool = False) -> FewVectors:
+    """Return centres, weights and link of a fitted model, in the units of its pipeline's input.
+
+    With ``x = s u + t`` for the unscaled features u the kernel is a function of
+    ``sum_k (u_k + t_k / s_k - z_k / s_k)^2 / (width_k / s_k)^2``.
+
+    Raises
+    ------
+    ValueError
+        For an average, a kernel that is not radial, features that are no kernels, a step of a pipeline
+        that is not a scaler of single columns, a search without its best estimator, or a standard deviation
+        that the vectors do not give.
+    """
+    check_flag("return_std", return_std)
+    if isinstance(model, Pipeline):
+        few = few_vectors_of(model[-1], return_std)
+        for name, step in reversed(model.steps[:-1]):
+            if step is not None and step != "passthrough":
+                slope, shift = _scaling(f"step {name!r} of the pipeline", step, "model[-1]")
+                origin, centres = (few.origin - shift) / slope, few.centres / slope
+                few = replace(few, origin=origin, centres=centres, width=few.width / slope)
+        return few
+    check_instance("model", model, BaseEstimator, "a fitted estimator of this package")
+    check_is_fitted(model)
+    if isinstance(model, FrozenEstimator) or hasattr(model, "best_estimator_"):  # of a search
+        return few_vectors_of(getattr(model, "best_estimator_", model.estimator), return_std)
+    if isinstance(model, TransformedTargetRegressor):
+        return _unscaled(few_vectors_of(model.regressor_, return_std), model.transformer_)
+    _check_vectors(model)
+    kernel, centres, likelihood = model._kernel_, model.relevance_vectors_, model._likelihood_
+    if likelihood.name not in LIKELIHOODS:
+        raise ValueError(
+            f"likelihood={likelihood.name!r} has no export; needed one of {LIKELIHOODS}"
+        )
+    width = np.asarray(kernel.width, dtype=float)
+    if isinstance(kernel, PerCentre):
+        kernel, width = kernel.kernel, width.reshape(len(centres), -1)
+    if not isinstance(kernel, Radial):
+        raise ValueError(
+            f"kernel={kernel.name!r} has no export; needed 'rbf', or another function of the distance in "
+            "units of the width"
+        )
+    numbers = likelihood.targets == "numbers"
+    if return_std and (not numbers or "_process_" in vars(model)):
+        raise ValueError(
+            f"return_std=True needs a fitted RVMRegressor(std='weights'); found {shown(model)}"
+        )
+    return FewVectors(
+        kernel.name,
+        np.zeros(centres.shape[1]),
+        centres,
+        np.broadcast_to(width, centres.shape).copy(),
+        np.column_stack([np.atleast_2d(model.weight_), np.atleast_1d(model.bias_)]),
+        likelihood.with_noise(model.noise_) if numbers else likelihood,
+        getattr(model, "covariance_", None) if return_std or not numbers else None,
+        None if numbers else model.classes_,
+    )
+
+
+def _check_vectors(model: Any) -> None:
+    """Raise unless a fitted model predicts by vectors of its own."""
+    name = type(model).__name__
+    if not hasattr(model, "_likelihood_"):
+        raise ValueError(
+            f"{name} is no estimator of this package; needed one, or around it a Pipeline of scalers, a "
+            "search with refit=True, or a TransformedTargetRegressor: export the estimator inside it"
+        )
+    if hasattr(model, "components_"):
+        raise ValueError(
+            f"{name} is an average of {len(model.components_)} modes, which has no few vectors; fit with "
+            "n_vectors=..., estimation='projection', 'em' or 'bottom-up'"
+        )
+    if hasattr(model, "idata_") and not hasattr(model, "projection_"):
+        projects = "n_vectors" in model.get_params()
+        remedy = "n_vectors=..." if projects else "estimation='auto'"
+        raise ValueError(f"{name} is a posterior, which has no few vectors; fit with {remedy}")
+    if "_augmentation_" in vars(model):
+        raise ValueError(
+            f"{name}(star=True) predicts by all its rows, and has no few vectors; fit with star=False"
+        )
+    if len(getattr(model, "machines_", ())) > 1:
+        raise ValueError(
+            f"{name} has a machine for each of {len(model.classes_)} classes; needed two classes "
+            "(MRVMClassifier has several in one model)"
+        )
+    if not hasattr(model, "relevance_vectors_") or not hasattr(model, "_kernel_"):
+        raise ValueError(f"{name} has no vectors of a kernel; needed features='kernel'")
+
+
+def _unscaled(few: FewVectors, transformer: Any) -> FewVectors:
+    """Return a regression of targets that a transformer has made, in the units of the given targets."""
+    slope, shift = _scaling("the transformer of the targets", transformer, "model.regressor_")
+    slope, shift = float(np.squeeze(slope)), float(np.squeeze(shift))
+    weight = few.weight / slope
+    weight[:, -1] -= shift / slope
+    covariance = None if few.covariance is None else few.covariance / slope**2
+    likelihood = few.likelihood.with_noise(few.likelihood.noise / slope)
+    return replace(few, weight=weight, covariance=covariance, likelihood=likelihood)
+
+
+def _scaling(place: str, step: Any, alone: str) -> tuple[Any, Any]:
+    """Return slope and shift of a fitted scaler, by which it turns columns u into slope * u + shift."""
+    check_is_fitted(step)
+    if isinstance(step, FunctionTransformer) and step.func is step.inverse_func is None:
+        return 1.0, 0.0
+    if isinstance(step, MinMaxScaler) and not step.clip:
+        return step.scale_, step.min_
+    if isinstance(step, MaxAbsScaler) and not getattr(step, "clip", False):
+        return 1.0 / step.scale_, 0.0
+    if isinstance(step, StandardScaler | RobustScaler):
+        centre = step.mean_ if isinstance(step, StandardScaler) else step.center_
+        centred = step.with_mean if isinstance(step, StandardScaler) else step.with_centering
+        slope = 1.0 if step.scale_ is None else 1.0 / step.scale_
+        return slope, -centre * slope if centred else 0.0
+    raise ValueError(
+        f"{place} is {shown(step)}, which cannot be part of the export; needed StandardScaler, MinMaxScaler, "
+        f"MaxAbsScaler or RobustScaler (without clip). Export {alone} alone, and transform outside of it"
+    )

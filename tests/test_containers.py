@@ -1,0 +1,187 @@
+"""Inputs and labels in containers and types: what a plain array gives, or a refusal by name."""
+
+import datetime
+import mmap
+import re
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from problems import blobs, refused
+from scipy import sparse
+
+import pcvm_pymc as pcvm
+
+pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+da, dd = pytest.importorskip("dask.array"), pytest.importorskip("dask.dataframe")
+pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid", "ignore:Determining the")
+
+X, LABEL = blobs(20, seed=3)
+X, NAMES = np.round(8 * X) / 8, ["height", "weight"]  # exact in 16 bits
+WHOLE, SIGN, TEXT = np.round(X), X > 0, np.dtypes.StringDType()
+COLUMNS, MIXED = dict(zip(NAMES, X.T, strict=True)), {"height": X[:, 0], "weight": SIGN[:, 1]}
+TABLE, SIGNED, DAYS = pd.DataFrame(COLUMNS), pd.DataFrame(MIXED), pd.date_range("2020", periods=20)
+ARRAY = xr.DataArray(X, dims=("place", "kind"), coords={"kind": NAMES, "place": np.arange(20) + 7})
+MAPPED = np.frombuffer(mmap.mmap(-1, X.nbytes), dtype=float).reshape(X.shape)
+FIXED = X.copy()
+MAPPED[:], FIXED.flags.writeable = X, False
+SAME = [
+    *(np.asfortranarray(X), FIXED, MAPPED, X[::-1][::-1], X.tolist(), tuple(X), np.matrix(X)),
+    *(X.astype(kind) for kind in ("f2", "f4", ">f8", "g", "O")),
+    *(WHOLE.astype(int), (WHOLE - WHOLE.min()).astype("u1"), SIGN, np.ma.masked_array(X, False)),
+    *(TABLE.map(Decimal), TABLE.set_axis(X[:, 0]), TABLE.set_axis([("a", 1), ("a", 2)], axis=1)),
+    *(TABLE.astype(kind) for kind in ("Float64", "double[pyarrow]", object, pd.SparseDtype(float))),
+    *(pd.DataFrame(WHOLE).astype(int).astype(kind) for kind in ("Int64", "int8[pyarrow]")),
+    *(SIGNED, SIGNED.astype({"weight": "boolean"}), pl.DataFrame(COLUMNS), pl.DataFrame(MIXED)),
+    *(pa.table(COLUMNS), pa.table(MIXED), pa.RecordBatch.from_pydict(COLUMNS), ARRAY, xr.DataArray(X)),
+]  # fmt: skip
+CELL = np.arange(20)[:, None] == [3, -1]
+HOLED, MASKED = TABLE.mask(CELL), np.ma.array(X, mask=CELL)
+MISSING = [
+    *(HOLED, HOLED.astype("Float64"), HOLED.astype("double[pyarrow]"), HOLED.to_numpy().tolist()),
+    *(TABLE.astype(object).mask(CELL, each) for each in (None, pd.NA, np.nan)),
+    *((TABLE > 0).astype(kind).mask(CELL) for kind in ("boolean", "bool[pyarrow]")),
+    *(pl.from_pandas(HOLED), pl.from_pandas((TABLE > 0).astype("boolean").mask(CELL))),
+    *(pa.table(HOLED), pa.table((TABLE > 0).astype("boolean").mask(CELL)), xr.DataArray(HOLED)),
+]
+NO_NUMBERS = "X has values that are not numbers .{}"
+REFUSED = [
+    *((each, "X has 1 value.s. that are missing, NaN .* first in row 3; drop") for each in MISSING),
+    *((each, "X has 1 masked") for each in (MASKED, [*MASKED])),
+    *((kind(X), r"X is sparse; .* X.toarray\(\)") for kind in (sparse.csr_array, sparse.coo_matrix)),
+    *((TABLE.assign(weight=each), "X has dates") for each in (DAYS, DAYS.tz_localize("UTC"), DAYS.date)),
+    *((kind({"day": DAYS.date, "b": X[:, 1]}), "X has dates") for kind in (pl.DataFrame, pa.table)),
+    *((X.astype(kind), NO_NUMBERS.format("text")) for kind in ("U", "S", TEXT)),
+    *((each, NO_NUMBERS.format("str")) for each in (TABLE.astype(str), pa.table({"a": ["x"]}))),
+    (np.rec.fromarrays(X.T, names="a,b"), NO_NUMBERS.format("records: .*structured_to_unstructured")),
+    (pd.Series(X.tolist()), NO_NUMBERS.format("a list as one value: np.stack")),
+    (pl.LazyFrame(COLUMNS), NO_NUMBERS.format("a LazyFrame: of what is lazy, .collect")),
+    *((COLUMNS, NO_NUMBERS.format("a dict")), (xr.Dataset(), NO_NUMBERS.format(".*to_dataarray"))),
+    *((each, "Complex data not supported: X") for each in (X + 0j, TABLE + 0j)),
+    *((each, r"X has 1 dim.*reshape\(-1, 1\)") for each in (TABLE.height, ARRAY[:, 0], pl.Series(X[:, 0]))),
+    (TABLE.set_axis(["a", "a"], axis=1), "X has the column name 'a'; needed texts, and each once"),
+    (TABLE.set_axis(["a", 1], axis=1), r"X has the column name 1; needed texts, and each once"),
+]  # fmt: skip
+
+
+def _classified(rows, new):
+    return pcvm.PCVMClassifier(width=1.0, estimation="em").fit(rows, LABEL).predict_proba(new)
+
+
+def _regressed(rows, new):
+    return pcvm.RVMRegressor(width=1.0, std="weights").fit(rows, X[:, 0]).predict(new)
+
+
+def _modelled(rows, new):
+    model = pcvm.pcvm_model(rows, LABEL, width=1.0)
+    return model["Phi"].get_value(), pcvm.new_data(model, new)["new_data"]["Phi"]
+
+
+@pytest.mark.parametrize("used", [_classified, _regressed, _modelled])
+def test_containers_are_plain_arrays_or_refused_by_name(used):
+    for rows in SAME:
+        plain = np.array(rows, dtype=float)
+        for new in (rows, plain):
+            np.testing.assert_array_equal(used(rows, new), used(plain, plain), str(type(rows)))
+    for rows, words in REFUSED:
+        refused(words, used, rows, X)
+        refused(words.replace("X", "X(_new)?"), used, X, rows)
+
+
+def test_names_and_rows_of_a_table_are_those_of_its_coordinates():
+    model = pcvm.pcvm_model(ARRAY, LABEL, width=1.0)
+    assert (list(model.coords["feature"]), list(model.coords["obs"])) == (NAMES, [*range(7, 27)])
+    refused("another order", pcvm.new_data, model, ARRAY[:, ::-1])
+    for rows in (ARRAY, pa.table(COLUMNS), pl.DataFrame(COLUMNS)):
+        fitted = pcvm.PCVMClassifier(width=1.0, estimation="em").fit(rows, LABEL)
+        assert fitted.feature_names_in_.tolist() == NAMES
+        refused("names must be in the same order", fitted.predict, ARRAY[:, ::-1])
+
+
+LAZY, OF_DASK = da.from_array(X, chunks=(7, 1)), {"width": 1.0, "basis": (X[:6], LABEL[:6])}
+FRAME, LAZY_Y = dd.from_pandas(TABLE.assign(y=LABEL), npartitions=3), da.from_array(LABEL)
+
+
+@pytest.mark.parametrize("rows", [LAZY, LAZY.astype(object), ARRAY.copy(data=LAZY), FRAME[NAMES]])
+def test_what_is_lazy_is_asked_of_dask(rows):
+    model = pcvm.PCVMClassifier(**OF_DASK, estimation="em", tol=1e-9)
+    plain = model.fit(X, LABEL).predict_proba(X)
+    for y in (LABEL, LABEL.astype(object), LAZY_Y, xr.DataArray(LAZY_Y), FRAME.y):
+        found = model.fit(rows, y).predict_proba(rows)
+        assert isinstance(found, da.Array)
+        for each in (found.compute(), model.predict_proba(X)):
+            np.testing.assert_allclose(each, plain, atol=1e-7)
+    refused("X has 3 features", model.predict, da.ones((4, 3)))
+    if not isinstance(rows, da.Array):
+        assert model.feature_names_in_.tolist() == NAMES
+        refused("same order", model.predict, FRAME[NAMES[::-1]])
+
+
+OTHER_DASK = [
+    (da.from_array(HOLED.to_numpy()), LABEL, "X has 1 value.s. .* first in row 3; drop"),
+    (LAZY.astype(str).astype(object), LABEL, NO_NUMBERS.format("str")),
+    (da.from_array(MASKED, asarray=False), LABEL, "X has 1 masked"),
+    (xr.Dataset({"a": ("b", LAZY[:, 0])}), LABEL, "X=<Dataset>; needed a Dask array or data frame"),
+    *((LAZY, each, "y has labels that are NaN, infinite or missing .1")
+      for each in (da.where(CELL[:, 0], np.nan, LABEL), np.where(CELL[:, 0], None, LABEL))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "y", "words"), OTHER_DASK)
+@pytest.mark.parametrize("kind", [pcvm.PCVMClassifier, pcvm.MPCVMClassifier])
+def test_what_dask_arrays_cannot_have_is_named(kind, rows, y, words):
+    refused(words, kind(width=1.0, basis=6, estimation="em").fit, rows, y)
+
+
+CODE, DROP = (LABEL > 0).astype(int), "; drop those rows first"
+LABELS = [
+    (0, [CODE.astype(object), pl.Series(CODE), pa.array(CODE), xr.DataArray(CODE), CODE.tolist()]),
+    (0, [pd.Series(CODE, dtype=each) for each in ("Int64", "int8[pyarrow]", "category")]),
+    (0.0, [CODE.astype(each) for each in ("f2", "f4")] + [CODE.astype(float).astype(object)]),
+    (False, [CODE.astype(bool), CODE.astype(bool).astype(object), (CODE > 0).tolist()]),
+    ("no", [np.where(CODE, "yes", "no").astype(each) for each in ("U", object, TEXT)]),
+]
+SINGLE = "y has labels of the type.s. {}, such as .*; needed text alone, bools alone, or"
+OTHER_LABELS = [
+    *(([None, 0], "y has labels that are"), ([np.nan, 0], "y has labels"), ([pd.NA, 0], "y has labels")),
+    *(([one, "no"], SINGLE.format(f"{type(one).__name__}, str")) for one in (1, True, 0.5)),
+    *(([one, 0], SINGLE.format("bool, int")) for one in (True, False)),
+    *(([kind(0), kind(1)], SINGLE.format(kind.__name__)) for kind in (Decimal, Fraction, complex)),
+    *(([each, each], SINGLE.format("date|bytes|tuple|int")) for each in (datetime.date.max, b"a", 2**70)),
+    ([0.5, 1.0], "y has fractions as labels, such as 0.5"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "given"), LABELS)
+def test_labels_come_back_as_they_were(first, given):
+    model, regressor = pcvm.PCVMClassifier(width=1.0), pcvm.RVMRegressor(width=1.0, std="weights")
+    plain, score = model.fit(X, CODE).predict_proba(X), model.score(X, CODE)
+    targets = regressor.fit(X, CODE).predict(X)
+    for y in given:
+        np.testing.assert_array_equal(model.fit(X, y).predict_proba(X), plain)
+        assert model.score(X, y) == (model.predict(X) == np.array(y)).mean() == score
+        assert repr(model.classes_.tolist()[0]) == repr(first)
+        declared = pcvm.pcvm_model(X, y, width=1.0)
+        assert (declared["y"].get_value() == CODE).all()
+        assert declared.coords["class"][0] == first
+        if first != "no":
+            np.testing.assert_array_equal(regressor.fit(X, y).predict(X), targets)
+
+
+@pytest.mark.parametrize(("pair", "words"), OTHER_LABELS)
+def test_labels_without_a_plain_meaning_are_named(pair, words):
+    y = np.array([pair[k] for k in np.arange(20) % 2] + [None], dtype=object)[:-1]
+    for kind in (pcvm.MPCVMClassifier(width=1.0).fit, pcvm.pcvm_model):
+        refused(words, kind, X, y)
+
+
+def test_targets_that_are_missing_are_counted():
+    words = re.escape(
+        "y has 1 value(s) that are missing, NaN or infinite, the first in row 3" + DROP
+    )
+    for y in (HOLED.height, HOLED.height.astype("Float64"), pl.from_pandas(HOLED.height)):
+        for kind in (pcvm.RVMRegressor().fit, pcvm.rvm_model):
+            refused(words, kind, X, y)
