@@ -15,7 +15,7 @@ from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distance
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.measures import classification_measures
+from pcvm_pymc.estimators.measures import classification_measures
 
 PROPER = {
     "plug-in": Hyperprior.plug_in(),

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pcvm_pymc.estimators.average import class_probability
 from problems import blobs, fixed_rng, refused
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -25,6 +24,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, Stan
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.kernels import KERNELS, Radial, design_matrix
 from pcvm_pymc.core.pieces.likelihoods import StudentT
+from pcvm_pymc.core.probabilities import class_probability
 from pcvm_pymc.export.c_names import check_c_name
 
 X, LABEL = blobs(60, seed=31, fixed=True)

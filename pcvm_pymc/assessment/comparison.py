@@ -14,9 +14,9 @@ from pcvm_pymc.assessment import plots
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.likelihood import normalised
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.estimators.measures import Rival, classification_measures
 from pcvm_pymc.inference.prediction import predict
 from pcvm_pymc.inference.results import check_result, classes_of, likelihood_of, weights_of
-from pcvm_pymc.measures import Rival, classification_measures
 from pcvm_pymc.model.bases import AnyKernel
 
 

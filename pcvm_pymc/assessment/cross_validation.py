@@ -197,17 +197,7 @@ def kfold(
     _check_can_refit(posterior)
     check_seed("random_seed", random_seed)
     X = as_features(X)
-    classes, observed = results.classes_of(posterior), posterior["observed_data"]["label"].values
-    if len(X) != len(observed):
-        raise ValueError(
-            f"X has {len(X)} rows; needed the {len(observed)} training rows of the posterior, in their order"
-        )
-    label = coded(y, classes, "y", len(X))
-    if not np.array_equal(observed, label):
-        raise ValueError(
-            f"y is not the {len(observed)} labels that the posterior was sampled with; needed the training "
-            "data of the same model, in the same order"
-        )
+    classes, label = results.classes_of(posterior), _training_labels(posterior, X, y)
     group = group_numbers(groups, len(X))
     first, copies = copied_rows(X, label)  # which are held out together
     fewest = int(np.bincount(label[first]).min())
@@ -246,6 +236,22 @@ def kfold(
     }
     elpd = _elpd(posterior, target, pointwise["posterior mean"], len(folds))
     return KFold(elpd, pd.DataFrame(table).T, stated, label, fold, classes)
+
+
+def _training_labels(posterior: xr.DataTree, X: Array, y: ArrayLike) -> NDArray[Any]:
+    """Return the labels of the rows that a posterior was sampled with; raise for others."""
+    observed = posterior["observed_data"]["label"].values
+    if len(X) != len(observed):
+        raise ValueError(
+            f"X has {len(X)} rows; needed the {len(observed)} training rows of the posterior, in their order"
+        )
+    label = coded(y, results.classes_of(posterior), "y", len(X))
+    if not np.array_equal(observed, label):
+        raise ValueError(
+            f"y is not the {len(observed)} labels that the posterior was sampled with; needed the training "
+            "data of the same model, in the same order"
+        )
+    return label
 
 
 def _elpd(posterior: xr.DataTree, target: Array, pointwise: Array, cv: int) -> ELPDDataLOOKFold:

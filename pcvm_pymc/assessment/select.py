@@ -1,6 +1,6 @@
 """Width and scale of a PCVM, of two classes or several, chosen from the data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -90,28 +90,7 @@ def select(
     >>> bool(found.weights.sum() > 0.999), len(found.widths) == len(found.scales)
     (True, True)
     """
-    if not isinstance(over, list | tuple) or tuple(over) not in _OVER:
-        raise ValueError(f"over={validation.shown(over)}; needed one of {_OVER}")
-    validation.check_whole("cv", cv, 2)
-    if not isinstance(method, str) or method not in ("loo", "cv"):
-        raise ValueError(
-            f"method={validation.shown(method)}; needed 'loo' or 'cv'. select_width(X, y, method=...) "
-            "chooses the width alone by 'evidence', 'validity' or 'em'"
-        )
-    if method == "loo" and cv != 5:
-        raise ValueError(
-            f"cv={cv!r} was given with method='loo', where it has no effect; leave it at 5"
-        )
-    for name, value in (("width", width), ("scale", scale)):
-        if value is not None and name in over:
-            raise ValueError(
-                f"{name}={value!r} was given with over={over!r}, which chooses it; leave it out"
-            )
-    if "features" in over and method == "cv":
-        raise ValueError(
-            f"method='cv' with over={over!r}: widths per feature are chosen by leave-one-out and folds of "
-            "their own; needed method='loo', or over=('width', 'scale')"
-        )
+    _check_choice(over, method, cv, {"width": width, "scale": scale})
     X = validation.as_features(X)
     y = validation.present_labels(y)
     check_classification_targets(y)
@@ -139,6 +118,32 @@ def select(
         return _by_cross_validation(model, X, y, cv, groups)
     found: HyperparameterSearch = model.fit(X, y, groups=groups).selection_
     return found
+
+
+def _check_choice(over: Any, method: Any, cv: Any, given: Mapping[str, Any]) -> None:
+    """Raise unless what is chosen, and how, fits together with what is given."""
+    if not isinstance(over, list | tuple) or tuple(over) not in _OVER:
+        raise ValueError(f"over={validation.shown(over)}; needed one of {_OVER}")
+    validation.check_whole("cv", cv, 2)
+    if not isinstance(method, str) or method not in ("loo", "cv"):
+        raise ValueError(
+            f"method={validation.shown(method)}; needed 'loo' or 'cv'. select_width(X, y, method=...) "
+            "chooses the width alone by 'evidence', 'validity' or 'em'"
+        )
+    if method == "loo" and cv != 5:
+        raise ValueError(
+            f"cv={cv!r} was given with method='loo', where it has no effect; leave it at 5"
+        )
+    for name, value in given.items():
+        if value is not None and name in over:
+            raise ValueError(
+                f"{name}={value!r} was given with over={over!r}, which chooses it; leave it out"
+            )
+    if "features" in over and method == "cv":
+        raise ValueError(
+            f"method='cv' with over={over!r}: widths per feature are chosen by leave-one-out and folds of "
+            "their own; needed method='loo', or over=('width', 'scale')"
+        )
 
 
 def _by_cross_validation(
@@ -271,15 +276,10 @@ def select_width(
     )
     estimation: Any = model._begin()
     data = model._training(X, y, sample_weight)
-    candidates = width_grid(X) if widths is None else validation.as_numbers(widths, "widths")
-    usable = (candidates > 0) & np.isfinite(candidates)
-    if candidates.ndim != 1 or not len(candidates) or not usable.all():
-        raise ValueError(
-            f"widths={validation.shown(widths)}; needed one or more positive finite numbers"
-        )
+    candidates = width_grid(X) if widths is None else _as_widths(widths)
     as_kernel(kernel, float(candidates[0]))(X[:2], X[:1])
+    formulation = estimation.formulation(data, model._basis_of(data))
     if method == "em":
-        formulation = estimation.formulation(data, model._basis_of(data))
         at = {"width": median_distance(X), "scale": estimation.middle}
         problem = formulation.at(at, moves=True)
         return WidthSelection.unscored(float(fit_em(problem, None, how).width), candidates, method)
@@ -289,4 +289,14 @@ def select_width(
         rng = np.random.default_rng(validation.as_seed(random_state))
         found = choose(estimation, data, rng, widths=candidates, follow=follow).selection
     assert found is not None
+    return found
+
+
+def _as_widths(widths: Sequence[float]) -> Array:
+    """Return candidates for the width; raise unless they are positive finite numbers."""
+    found = validation.as_numbers(widths, "widths")
+    if found.ndim != 1 or not len(found) or not ((found > 0) & np.isfinite(found)).all():
+        raise ValueError(
+            f"widths={validation.shown(widths)}; needed one or more positive finite numbers"
+        )
     return found

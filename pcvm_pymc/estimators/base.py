@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import joblib
 import numpy as np
@@ -160,11 +160,11 @@ class KernelMachine(BaseEstimator):
     basis: Any = "auto"
 
     status_: Status | list[Status] = field(init=False)
-    # arguments that every estimator has
-    memory_limit: float | None = field(init=False)
-    random_state: Any = field(init=False)
-    estimation: str = field(init=False)
-    verbose: bool = field(init=False)
+    if TYPE_CHECKING:  # arguments that every estimator has, each in its own order
+        memory_limit: float | None = None
+        random_state: Any = None
+        estimation: str = "auto"
+        verbose: bool = False
     #: constraints of single arguments
     _parameter_constraints: ClassVar[Mapping[str, list[Any]]] = CONSTRAINTS
     #: arguments that decide whether there is a width
@@ -223,7 +223,7 @@ class KernelMachine(BaseEstimator):
         """Raise where arguments that do not belong to estimations do not fit together."""
 
     def _needs(self, name: str, holds: bool, beside: str, needed: str) -> None:
-        """Raise where an argument was given that has no effect beside others, separated by blanks."""
+        """Raise where an argument was given that has no effect with others, separated by blanks."""
         value = vars(self)[name]
         default: Any = type(self).__dataclass_fields__[name].default
         if holds or np.array_equal(value, default):

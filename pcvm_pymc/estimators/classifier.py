@@ -377,7 +377,27 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         return self.classes_[likeliest]
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Return the share of rows whose likeliest class is their label; see `fit` for the arguments."""
+        """Return the share of rows whose likeliest class is their label.
+
+        Parameters
+        ----------
+        X : array_like, shape (n_obs, n_features)
+        y : array_like, shape (n_obs,)
+            Labels, as `fit` takes them.
+        sample_weight : array_like, shape (n_obs,), optional
+            How often each row counts.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        ValueError
+            If rows or labels cannot be used.
+        """
         return float(super().score(X, present_labels(y), sample_weight))
 
     def predict_interval(self, X: ArrayLike, *, probability: float = 0.89) -> Array:

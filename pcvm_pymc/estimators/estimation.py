@@ -9,7 +9,7 @@ from pcvm_pymc.estimators.training import TrainingData
 #: arguments that belong to estimations, and what each needs to have an effect
 OF_ESTIMATIONS = {
     "hyperprior": "posterior modes by EM, or the posterior of a PCVM",
-    "scale": "posterior modes by EM",
+    "scale": "posterior modes by EM (the posterior learns it)",
     "update": "posterior modes by EM",
     "search": "estimation='bottom-up'",
     "method": "a fit by the evidence",

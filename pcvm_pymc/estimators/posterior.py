@@ -180,10 +180,7 @@ class Posterior(Estimation):
 
     @override
     def fit(self, data: TrainingData, *, projected: bool = False) -> Dense:
-        """Choose widths, draw the posterior at each, and set the fitted attributes.
-
-        Several classes under a likelihood of one score are drawn one against the rest.
-        """
+        """Choose widths, draw the posterior at each, and set the fitted attributes."""
         # which widths
         model, likelihood = self.model, self.likelihood
         rng = np.random.default_rng(as_seed(model.random_state))
@@ -196,8 +193,41 @@ class Posterior(Estimation):
         widths, weights = choice.by_width()
         kernels = [model._kernel_at(np.asarray(each)[()]) for each in widths]
 
-        # the posterior at each width, until the chains of the mixture agree
-        centres, labels = self.centres(data), [data.label]
+        # the posterior at each width
+        centres = self.centres(data)
+        parts, (rhat, ess), n_iter = self.drawn(data, centres, kernels, weights, rng)
+
+        # what a user reads
+        model._predictor_ = PosteriorMixture(parts, centres, likelihood)
+        model._likelihood_ = likelihood
+        if not isinstance(kernels[0], FeatureColumns):
+            model.relevance_vectors_, model.support_ = centres.points, data.numbers(centres.rows)
+            model.width_ = kernels[0].width
+            model._set_widths(model.width_, choice.metric)
+        if likelihood.targets == "numbers":
+            noise = np.concatenate([part.values.noise for part in parts])
+            model.noise_ = float(np.sqrt(np.mean(noise**2)))
+        model.idata_ = to_datatree(
+            model._predictor_, data, vars(model).get("classes_"), (rhat, ess)
+        )
+        model.n_iter_ = n_iter
+        model.status_ = Status.CONVERGED if agree(rhat, ess) else Status.ITERATION_LIMIT
+        needed = f"needed at most {MOST_RHAT} and at least {LEAST_ESS:.0f}"
+        words = f"posterior with r-hat {rhat:.3f} and {ess:.0f} effective draws, {needed}"
+        model._warn(words, model.status_)
+        dense: Any = None
+        if projected:
+            dense = self.chooser.formulation(data, model._basis_of(data))
+        return Dense(dense, None, rng)
+
+    def drawn(
+        self, data: TrainingData, centres: Centres, kernels: Any, weights: Any, rng: Any
+    ) -> tuple[list[Component], tuple[float, float], int]:
+        """Return the draws at each width, how their chains agree, and the most transitions of a chain.
+
+        Several classes under a likelihood of one score are drawn one against the rest.
+        """
+        model, likelihood, labels = self.model, self.likelihood, [data.label]
         if likelihood.targets == "labels" and model._takes_several:
             n_classes = len(model.classes_)
             each_class = range(n_classes) if n_classes > 2 else range(1, 2)
@@ -216,37 +246,13 @@ class Posterior(Estimation):
         shares = _shares(weights, self.draws)
         arguments = zip(kernels, weights, shares, rng.spawn(len(kernels)), strict=True)
         chains = [chains_of(*each) for each in arguments]
-        rhat, ess = run_until_agreed(kernels, weights, chains, model._jobs)
+        diagnostics = run_until_agreed(kernels, weights, chains, model._jobs)
         parts = []
         for kernel, share, n, one in zip(kernels, weights, shares, chains, strict=True):
             values = [each.values(n) for each in one]
             weight, bias = (np.concatenate([each[k] for each in values], axis=-1) for k in (0, 1))
             parts.append(Component(kernel, share, values[0]._replace(weight=weight, bias=bias)))
-
-        # what a user reads
-        model._predictor_, model._likelihood_ = (
-            PosteriorMixture(parts, centres, likelihood),
-            likelihood,
-        )
-        if not isinstance(kernels[0], FeatureColumns):
-            model.relevance_vectors_, model.support_ = centres.points, data.numbers(centres.rows)
-            model.width_ = kernels[0].width
-            model._set_widths(model.width_, choice.metric)
-        if likelihood.targets == "numbers":
-            noise = np.concatenate([part.values.noise for part in parts])
-            model.noise_ = float(np.sqrt(np.mean(noise**2)))
-        model.idata_ = to_datatree(
-            model._predictor_, data, vars(model).get("classes_"), (rhat, ess)
-        )
-        model.n_iter_ = max(each.n_iter for one in chains for each in one)
-        model.status_ = Status.CONVERGED if agree(rhat, ess) else Status.ITERATION_LIMIT
-        needed = f"needed at most {MOST_RHAT} and at least {LEAST_ESS:.0f}"
-        words = f"posterior with r-hat {rhat:.3f} and {ess:.0f} effective draws, {needed}"
-        model._warn(words, model.status_)
-        dense: Any = None
-        if projected:
-            dense = self.chooser.formulation(data, model._basis_of(data))
-        return Dense(dense, None, rng)
+        return parts, diagnostics, max(each.n_iter for one in chains for each in one)
 
     @override
     def arguments(self) -> set[str]:

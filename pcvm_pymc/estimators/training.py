@@ -1,4 +1,4 @@
-"""Training rows as an estimator fits them, and the folds that hold some of them out."""
+"""Training rows as an estimator fits them, and folds that leave some of them out."""
 
 from dataclasses import dataclass
 from numbers import Integral

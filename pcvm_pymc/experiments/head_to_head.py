@@ -14,10 +14,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.preprocessing import StandardScaler
 
+from pcvm_pymc.estimators.measures import Rival
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
 from pcvm_pymc.experiments.baselines import TunedSVC, gaussian_process, tuned_logistic_regression
-from pcvm_pymc.measures import Rival
 
 type Draw = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 

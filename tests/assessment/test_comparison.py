@@ -9,8 +9,8 @@ from sklearn.metrics import log_loss
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.assessment.comparison import Rival, active_count, convergence
+from pcvm_pymc.estimators.measures import expected_calibration_error
 from pcvm_pymc.figures import PALETTE
-from pcvm_pymc.measures import expected_calibration_error
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pcvm_pymc.estimators.average import Average, Predictor
 from problems import assert_probabilities, banana, linear, printed_measures, refused
 from scipy.stats import norm
 from sklearn.base import clone
@@ -23,6 +22,7 @@ from pcvm_pymc.core.pieces.likelihoods import (
     NormalProbability,
     Probit,
 )
+from pcvm_pymc.estimators.predictors import Average, Predictor
 from pcvm_pymc.experiments.datasets import load, ripley_mixture
 
 X, LABEL = banana(60, seed=1, fixed=True)

@@ -15,6 +15,7 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 from sklearn.base import BaseEstimator
 from threadpoolctl import threadpool_limits
 
+from pcvm_pymc.estimators.measures import classification_measures, regression_measures
 from pcvm_pymc.experiments.classifiers.table import classifier_of, own_classifier
 from pcvm_pymc.experiments.classifiers.tuning import (
     Classifier,
@@ -26,7 +27,6 @@ from pcvm_pymc.experiments.classifiers.tuning import (
 from pcvm_pymc.experiments.errors import first_line
 from pcvm_pymc.experiments.protocols import Problem, cell_seed
 from pcvm_pymc.experiments.running.store import JobName, Progress, Record, RunError
-from pcvm_pymc.measures import classification_measures, regression_measures
 
 type Execute = Callable[[Sequence["Job"]], Iterator[Record]]
 DASK_TIMEOUT = "10s"

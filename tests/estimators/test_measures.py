@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
-from pcvm_pymc import measures
+from pcvm_pymc.estimators import measures
 
 RNG = np.random.default_rng
 
