@@ -31,6 +31,7 @@ _MODULES = {
     "inference.prediction": ("latent_draws", "predict", "prior_latent"),
     "inference.sampling": ("sample",),
     "inference.storing": ("load", "save"),
+    "estimators.candidates": ("ChoiceOptions",),
     "estimators.multiclass": ("MPCVMClassifier", "MRVMClassifier"),
     "estimators.pcvm": ("PCVMClassifier",),
     "estimators.rvm": ("RVMClassifier", "RVMRegressor"),

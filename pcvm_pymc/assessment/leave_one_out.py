@@ -362,7 +362,7 @@ def fitted_problems(
             )
         weight = np.zeros((len(points), *mode.weight.shape[1:]))
         weight[mode.basis] = mode.weight
-        problem = formulation.at({"width": mode.width, "scale": mode.scale})
+        problem = formulation.at(mode.at)
         if (weight * problem.weight_sign < 0).any():
             raise ValueError(
                 "y has other labels than the classifier was fitted to, on rows under its bases; needed "

@@ -15,7 +15,14 @@ from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, median_distance, wi
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.candidates import HyperparameterSearch, Space, WidthSelection, grow
+from pcvm_pymc.estimators.candidates import (
+    OPTIONS,
+    ChoiceOptions,
+    HyperparameterSearch,
+    Space,
+    WidthSelection,
+    grow,
+)
 from pcvm_pymc.estimators.chooser import choose, score_of_rows
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
@@ -39,6 +46,7 @@ def select(
     cv: int = 5,
     random_state: int | np.random.Generator | None = None,
     groups: ArrayLike | None = None,
+    options: ChoiceOptions | None = None,
 ) -> HyperparameterSearch:
     """Choose the width (or a width for each feature) and the scale of a PCVM for its posterior mode.
 
@@ -72,6 +80,8 @@ def select(
     groups : array_like, shape (n_obs,), optional
         Rows of one group, such as repeated measurements, are held out together: grid points are then scored
         by five folds, or `cv`.
+    options : ChoiceOptions, optional
+        The grid, and what counts.
 
     Returns
     -------
@@ -90,11 +100,12 @@ def select(
     >>> bool(found.weights.sum() > 0.999), len(found.widths) == len(found.scales)
     (True, True)
     """
+    validation.check_instance("options", options, ChoiceOptions, "ChoiceOptions", optional=True)
     _check_choice(over, method, cv, {"width": width, "scale": scale})
     X = validation.as_features(X)
     y = validation.present_labels(y)
     check_classification_targets(y)
-    options: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "kernel": kernel,
         "basis": basis,
         "estimation": "em",
@@ -103,17 +114,18 @@ def select(
         "random_state": random_state,
     }
     if "width" in over:
-        options["width"] = "auto" if "features" in over else "shared"
+        arguments["width"] = "auto" if "features" in over else "shared"
     if "scale" in over:
-        options["scale"] = "auto"
+        arguments["scale"] = "auto"
     if len(validation.as_classes(y, len(X))[1]) > 2:
         if likelihood != "probit":
             raise ValueError(
                 f"likelihood={likelihood!r} is for two classes; several have the multinomial probit"
             )
-        model: Any = MPCVMClassifier(**options)
+        model: Any = MPCVMClassifier(**arguments)
     else:
-        model = PCVMClassifier(likelihood=likelihood, **options)
+        model = PCVMClassifier(likelihood=likelihood, **arguments)
+    model._choice = options or OPTIONS
     if method == "cv":
         return _by_cross_validation(model, X, y, cv, groups)
     found: HyperparameterSearch = model.fit(X, y, groups=groups).selection_
@@ -164,7 +176,7 @@ def _by_cross_validation(
     width = model.width
     if "width" in chosen:
         formulation, width = formulation.for_many_widths(), median_distance(X)
-    space = Space({"width": width, "scale": estimation.middle}, chosen)
+    space = Space({"width": width, **estimation.middle}, chosen, model._choice)
     return grow(space, score_of_rows(formulation, folds), method="cv")
 
 
@@ -280,7 +292,7 @@ def select_width(
     as_kernel(kernel, float(candidates[0]))(X[:2], X[:1])
     formulation = estimation.formulation(data, model._basis_of(data))
     if method == "em":
-        at = {"width": median_distance(X), "scale": estimation.middle}
+        at = {"width": median_distance(X), **estimation.middle}
         problem = formulation.at(at, moves=True)
         return WidthSelection.unscored(float(fit_em(problem, None, how).width), candidates, method)
     with progress_bars(progressbar, f"width by {method}") as progress:

@@ -1,18 +1,25 @@
 """A race of candidates by refits on folds: those that fall behind drop out early."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
 
-# standard errors of the difference to the best, row by row: beyond the first none is tried further out,
-# beyond the second a candidate is refitted no more
-_FAR, _BEHIND = 2.0, 1.5
-_ALIKE = 0.01  # nats per row that are not worth more folds
 _FEWEST_ROWS = 30
+
+
+class Patience(Protocol):
+    """When a candidate drops out; `ChoiceOptions` has the defaults and their meaning."""
+
+    @property
+    def far(self) -> float: ...  # noqa: D102
+    @property
+    def behind(self) -> float: ...  # noqa: D102
+    @property
+    def alike(self) -> float: ...  # noqa: D102
 
 
 class Raced(NamedTuple):
@@ -38,7 +45,10 @@ class Raced(NamedTuple):
 
 
 def race(
-    n_candidates: int, log_density: Callable[[int, int], Array], weights: Sequence[Array]
+    n_candidates: int,
+    log_density: Callable[[int, int], Array],
+    weights: Sequence[Array],
+    patience: Patience,
 ) -> Raced:
     """Return which candidates of a grid were tried, and their mean held-out log densities.
 
@@ -54,6 +64,7 @@ def race(
         ``(candidate, fold) -> ndarray, shape (n_rows,)``, of the fold's rows after a fit to the others.
     weights : sequence of ndarray, shape (n_rows,)
         How often each fold's rows count.
+    patience : Patience
 
     References
     ----------
@@ -93,7 +104,7 @@ def race(
         return average + ahead > errors * np.sqrt(mean(np.square(difference - average)) / count)
 
     def drop() -> None:
-        for i in [i for i in running if is_far(i, _BEHIND, _ALIKE)]:
+        for i in [i for i in running if is_far(i, patience.behind, patience.alike)]:
             behind[i] = mean(gap(i))
             running.remove(i)
 
@@ -102,7 +113,7 @@ def race(
     for side in (range(middle + 1, n_candidates), range(middle - 1, -1, -1)):
         for i in side:
             run(i, 0)
-            if is_far(i, _FAR):
+            if is_far(i, patience.far):
                 break
     drop()
     for k in range(1, len(weights)):

@@ -27,6 +27,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS, blas_threads
 from pcvm_pymc.core.problem import Status
+from pcvm_pymc.estimators.candidates import OPTIONS, ChoiceOptions
 from pcvm_pymc.estimators.estimation import CHOSEN, OF_ESTIMATIONS, Estimation, is_named
 from pcvm_pymc.estimators.features import Metric, relevance
 from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData, group_numbers
@@ -169,6 +170,8 @@ class KernelMachine(BaseEstimator):
     _parameter_constraints: ClassVar[Mapping[str, list[Any]]] = CONSTRAINTS
     #: arguments that decide whether there is a width
     _beside_width: ClassVar[str] = "kernel"
+    #: what a choice of hyperparameters goes by
+    _choice: ClassVar[ChoiceOptions] = OPTIONS
     #: estimations by their names
     _estimations: ClassVar[Mapping[str, Any]] = {}
     #: whether widths are scored by the evidence of all rows where none can be held out

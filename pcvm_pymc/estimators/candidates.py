@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pcvm_pymc.core.loo import LeaveOneOut, averaging_weights
+from pcvm_pymc.core.metric import PENALTY, SPREAD
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.pieces.validation import check_real
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 type Score = Callable[["Candidate", "Candidate | None"], "Candidate"]
-
-KEPT_WEIGHT = 0.02  # a candidate of no more weight is not part of an average
-GROWN_WEIGHT = 0.05  # the grid does not grow from one of no more weight
 
 
 class Axis(NamedTuple):
@@ -31,6 +29,51 @@ class Axis(NamedTuple):
 
 #: widths from 0.1 to 10 times the median distance, scales of the weights' prior from 0.01 to 100
 AXES = {"width": Axis(1.65, 7, 1.0), "scale": Axis(float(np.sqrt(10.0)), 4, 0.7)}
+
+
+@dataclass(frozen=True)
+class ChoiceOptions:
+    """What a choice of hyperparameters goes by.
+
+    Attributes
+    ----------
+    axes : mapping of str to Axis
+        The grid: factor of a step, most steps from the middle, and prior spread, of each hyperparameter.
+    kept_weight : float
+        A candidate of no more weight is not part of an average.
+    grown_weight : float
+        The grid does not grow from a candidate of no more weight.
+    metric_spread : float
+        Prior standard deviation of the log widths of features around their common one.
+    metric_penalty : float
+        Nats of held-out log density that widths per feature must gain over one width.
+    far, behind : float
+        Of a race, standard errors of the difference to the best: beyond the first no width farther out is
+        tried, beyond the second a width is refitted no more.
+    alike : float
+        Nats per row that are not worth more folds in a race.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import ChoiceOptions, select
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> found = select(X, X[:, 0] > 0, options=ChoiceOptions(kept_weight=0.2))
+    >>> len(found.kept().points) <= 5
+    True
+    """
+
+    axes: Mapping[str, Axis] = field(default_factory=lambda: AXES)
+    kept_weight: float = 0.02
+    grown_weight: float = 0.05
+    metric_spread: float = SPREAD
+    metric_penalty: float = PENALTY
+    far: float = 2.0
+    behind: float = 1.5
+    alike: float = 0.01
+
+
+OPTIONS = ChoiceOptions()
 
 
 @dataclass(frozen=True)
@@ -85,16 +128,19 @@ class Space:
     middle : mapping of str
         The hyperparameters there. Those that are not chosen stay.
     chosen : tuple of str
-        Names of the `AXES` along which the grid may grow.
+        Names of the axes along which the grid may grow.
+    options : ChoiceOptions
     """
 
     middle: Mapping[str, Any]
     chosen: tuple[str, ...]
+    options: ChoiceOptions = OPTIONS
 
-    def candidate(self, steps: tuple[int, ...] = (0,) * len(AXES)) -> Candidate:
+    def candidate(self, steps: tuple[int, ...] = ()) -> Candidate:
         """Return a candidate by its steps from the middle."""
-        at, log_prior = dict(self.middle), 0.0
-        for n, (name, axis) in zip(steps, AXES.items(), strict=True):
+        at, log_prior, axes = dict(self.middle), 0.0, self.options.axes
+        steps = steps or (0,) * len(axes)
+        for n, (name, axis) in zip(steps, axes.items(), strict=True):
             if n:
                 at[name] = at[name] * axis.step**n
                 log_prior -= 0.5 * (n * np.log(axis.step) / axis.spread) ** 2
@@ -103,7 +149,7 @@ class Space:
     def neighbours(self, candidate: Candidate) -> list[Candidate]:
         """Return the candidates one step away."""
         found = []
-        for k, (name, axis) in enumerate(AXES.items()):
+        for k, (name, axis) in enumerate(self.options.axes.items()):
             for step in (-1, 1) if name in self.chosen else ():
                 steps = list(candidate.steps)
                 steps[k] += step
@@ -127,16 +173,22 @@ class HyperparameterSearch:
     feature_share : float
         Weight of the candidates with widths per feature, from folds whose rows had no part in learning
         them; 0 for one width alone.
+    options : ChoiceOptions
     """
 
     points: tuple[Candidate, ...]
     weights: Array
     method: str = "loo"
     feature_share: float = 0.0
+    options: ChoiceOptions = field(default=OPTIONS, repr=False)
 
     @classmethod
     def of(
-        cls, points: Sequence[Candidate], method: str = "loo", feature_share: float = 0.0
+        cls,
+        points: Sequence[Candidate],
+        method: str = "loo",
+        feature_share: float = 0.0,
+        options: ChoiceOptions = OPTIONS,
     ) -> "HyperparameterSearch":
         """Return scored candidates with their weights, separate for one width and for widths per feature."""
         density = np.stack([each.scored().log_density for each in points])
@@ -146,7 +198,7 @@ class HyperparameterSearch:
         for part, share in ((~by_feature, 1.0 - feature_share), (by_feature, feature_share)):
             if part.any():
                 weights[part] = share * averaging_weights(density[part], prior[part])
-        return cls(tuple(points), weights / weights.sum(), method, feature_share)
+        return cls(tuple(points), weights / weights.sum(), method, feature_share, options)
 
     @property
     def best(self) -> Candidate:
@@ -186,7 +238,8 @@ class HyperparameterSearch:
     def kept(self, most: int | None = None) -> "HyperparameterSearch":
         """Return the candidates of non-negligible weight, `most` at most, the heaviest first."""
         order = np.argsort(-self.weights, kind="stable")[:most]
-        order = order[self.weights[order] > min(KEPT_WEIGHT, 0.5 * float(self.weights.max()))]
+        least = min(self.options.kept_weight, 0.5 * float(self.weights.max()))
+        order = order[self.weights[order] > least]
         weights = self.weights[order]
         return replace(
             self, points=tuple(self.points[i] for i in order), weights=weights / weights.sum()
@@ -219,19 +272,21 @@ def grow(
     space: Space,
     score: Score,
     *,
-    least: float = GROWN_WEIGHT,
+    least: float | None = None,
     method: str = "loo",
     near: Candidate | None = None,
 ) -> HyperparameterSearch:
     """Return the scored candidates of a grid, which grows from its middle or from a candidate `near`.
 
-    Neighbours are scored as long as a candidate at the frontier has more than a weight of `least`.
+    Neighbours are scored as long as a candidate at the frontier has more than a weight of `least`, by default
+    that of the options.
     """
+    least = space.options.grown_weight if least is None else least
     start = space.candidate() if near is None else space.candidate(near.steps)
     points: dict[tuple[int, ...], Candidate] = {start.steps: score(start, near)}
     expanded: set[tuple[int, ...]] = set()
     while True:
-        found = HyperparameterSearch.of(list(points.values()), method)
+        found = HyperparameterSearch.of(list(points.values()), method, options=space.options)
         heavy = [each for each, w in zip(found.points, found.weights, strict=True) if w > least]
         frontier = [each for each in heavy if each.steps not in expanded]
         if not frontier:

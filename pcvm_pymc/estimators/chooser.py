@@ -26,8 +26,6 @@ from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.core.race import Raced, race
 from pcvm_pymc.estimators.candidates import (
-    GROWN_WEIGHT,
-    KEPT_WEIGHT,
     Candidate,
     HyperparameterSearch,
     Score,
@@ -169,8 +167,11 @@ def search_features(
         left_out = score(of_fold.candidate(best.steps), best).scored()
         widths[test] = left_out.log_density[test]
     one = one_width.best.scored().log_density
-    share = share_of_widths(one / data.count, widths / data.count, data.weight)
-    if share < KEPT_WEIGHT:
+    options = space.options
+    share = share_of_widths(
+        one / data.count, widths / data.count, data.weight, penalty=options.metric_penalty
+    )
+    if share < options.kept_weight:
         return one_width
 
     def of_features(points: Sequence[Candidate], relative: Array, by: bool) -> list[Candidate]:
@@ -179,7 +180,7 @@ def search_features(
 
     every = of_features(one_width.points, np.ones(len(metric.relative)), by=False)
     every += of_features(found.points, metric.relative, by=True)
-    return HyperparameterSearch.of(every, feature_share=share)
+    return HyperparameterSearch.of(every, feature_share=share, options=options)
 
 
 # --- refits on folds ---------------------------------------------------------------------------
@@ -221,7 +222,8 @@ class Refits:
             self.follow()
             return np.asarray(predictor.log_density(data.X[test], data.label[test]))
 
-        return race(n_candidates, log_density, [data.count[test] for _, test in self.folds])
+        counts = [data.count[test] for _, test in self.folds]
+        return race(n_candidates, log_density, counts, self.estimation.model._choice)
 
     def features(self, width: float, metric: Metric) -> tuple[Any, Metric]:
         """Return widths per feature where held-out rows favour them, else the best one `width`.
@@ -243,7 +245,8 @@ class Refits:
         n = min(map(len, both.log_density))  # rows of the folds that both ran on
         one, widths = (np.maximum(each[:n], _IMPOSSIBLE) for each in both.log_density)
         count = np.concatenate([self.data.count[test] for _, test in self.folds])
-        if share_of_widths(one, widths, count[:n]) <= 0.5:
+        penalty = self.estimation.model._choice.metric_penalty
+        if share_of_widths(one, widths, count[:n], penalty=penalty) <= 0.5:
             return width, metric
         widths = best * median_distance(X / metric.relative) * metric.relative
         return widths, replace(metric, share=1.0)
@@ -327,13 +330,13 @@ def choose(
     follow : callable, optional
         Called after each refit or score on the line.
     """
-    chosen, middle = estimation.chosen, {"scale": estimation.middle}
+    chosen, middle = estimation.chosen, estimation.middle
     width, metric, selection = np.nan, None, None
     if "width" in chosen:
         width = median_distance(data.X)
     elif estimation.model._has_width:
         width, metric, selection = _on_a_line(estimation, data, rng, (widths, most, follow))
-    space = Space({"width": width, **middle}, chosen)
+    space = Space({"width": width, **middle}, chosen, estimation.model._choice)
     if not chosen:
         alone = HyperparameterSearch((space.candidate(),), np.ones(1))
         return Choice(alone, metric=metric, selection=selection)
@@ -360,10 +363,10 @@ def _grown(
     class_by_class = several and not grouped and len(ranked.centres) * n_classes > JOINT_WEIGHTS
     score_of: Any = partial(score_of_rows, folds=folds if grouped else [])
     score_of = score_class_by_class if class_by_class else score_of
-    least = 2.0 * GROWN_WEIGHT if class_by_class else GROWN_WEIGHT
+    least = space.options.grown_weight * (2.0 if class_by_class else 1.0)
     found, metric = grow(space, score_of(ranked), least=least), None
     if model._learns_widths(few, len(folds) == FOLDS):
-        metric = Metric.learned(few, folds)
+        metric = Metric.learned(few, folds, spread=space.options.metric_spread)
         found = search_features(ranked, found, space, score_of, (metric, folds))
         metric = replace(metric, share=found.feature_share)
     return Choice(found, True, few, class_by_class, metric)
@@ -395,7 +398,8 @@ def _on_a_line(
             found = WidthSelection.best_of(widths[raced.tried], "cv", raced.scores, raced.by_fold)
             width: Any = found.width
             if model._learns_widths(data, len(folds) == n_folds):
-                metric = Metric.learned(data, folds, of_labels=of_labels)
+                spread = model._choice.metric_spread
+                metric = Metric.learned(data, folds, of_labels=of_labels, spread=spread)
                 width, metric = refits.features(width, metric)
             return width, metric, found
         if not model._scores_all_rows:  # nothing can be held out

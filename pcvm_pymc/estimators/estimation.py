@@ -74,9 +74,9 @@ class Estimation:
         return ()
 
     @property
-    def middle(self) -> float:
-        """The scale of the weights' prior that is given, or the middle of the grid."""
-        return 1.0
+    def middle(self) -> dict[str, Any]:
+        """The hyperparameters but for the width, where they are given, or in the middle of the grid."""
+        return {"scale": 1.0}
 
     @property
     def chooses_by_folds(self) -> bool:

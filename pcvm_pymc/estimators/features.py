@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.metric import MOST_ROWS, class_targets, relative_widths
+from pcvm_pymc.core.metric import MOST_ROWS, SPREAD, class_targets, relative_widths
 from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.training import Fold, TrainingData
@@ -34,7 +34,12 @@ class Metric:
 
     @classmethod
     def learned(
-        cls, data: TrainingData, folds: Sequence[Fold], *, of_labels: bool = True
+        cls,
+        data: TrainingData,
+        folds: Sequence[Fold],
+        *,
+        of_labels: bool = True,
+        spread: float = SPREAD,
     ) -> "Metric":
         """Return the relative widths of each fold, from its training rows alone."""
         kind: NDArray[np.intp] = np.zeros(len(data.X), dtype=int)
@@ -46,7 +51,7 @@ class Metric:
         for train, _ in folds:
             few = train[choose_share(kind[train], MOST_ROWS, np.random.default_rng(0))]
             weight = None if data.weight is None else data.weight[few]
-            each.append(relative_widths(data.X[few], target[few], weight))
+            each.append(relative_widths(data.X[few], target[few], weight, spread=spread))
         return cls(np.stack(each))
 
     def relevance(self) -> tuple[Array, Array]:

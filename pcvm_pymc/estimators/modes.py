@@ -165,7 +165,9 @@ class Modes(Estimation):
             points.append(replace(point, result=result, loo=loo))
         found = replace(kept, points=tuple(points))
         if leaves_out and weigh:
-            found = HyperparameterSearch.of(points, feature_share=kept.feature_share)
+            found = HyperparameterSearch.of(
+                points, feature_share=kept.feature_share, options=kept.options
+            )
         found = found.kept()
         if not (leaves_out or same_fits):
             return found, None
@@ -260,16 +262,17 @@ class Modes(Estimation):
 
     @property
     @override
-    def middle(self) -> float:
+    def middle(self) -> dict[str, Any]:
         if is_named(self.hyperprior, "default"):
-            return float(self.scale) if isinstance(self.scale, Real) else 1.0
+            return {"scale": float(self.scale) if isinstance(self.scale, Real) else 1.0}
         prior = self.prior(1.0)
-        return float(np.sqrt(prior.d / prior.c)) if vars(prior).get("d", 0.0) > 0 else np.nan
+        known = vars(prior).get("d", 0.0) > 0
+        return {"scale": float(np.sqrt(prior.d / prior.c)) if known else np.nan}
 
     @override
     def fitted(self, data: TrainingData, width: Any, basis: Any) -> Mode:
         formulation = self.formulation(data, basis)
-        candidate = Candidate({"width": width, "scale": self.middle})
+        candidate = Candidate({"width": width, **self.middle})
         result = formulation.solved(formulation.at(candidate.at))
         return modes_of(formulation, [replace(candidate, result=result)])[0]
 
@@ -284,7 +287,7 @@ class Modes(Estimation):
 
         formulation = self.formulation(data, self.model._basis_of(data), most or len(data.X))
         formulation = replace(formulation, options=self.em_options())
-        return score_width(formulation, criterion, {"width": width, "scale": self.middle})
+        return score_width(formulation, criterion, {"width": width, **self.middle})
 
 
 @dataclass(frozen=True, kw_only=True)

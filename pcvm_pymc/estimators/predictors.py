@@ -1,6 +1,6 @@
 """What is fitted: posterior modes and averages of them, their probabilities, and intervals of these."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,9 +84,8 @@ class Mode(Predictor):
     ----------
     kernel : KernelPiece
         Of this width.
-    width : float or ndarray, shape (n_features,)
-    scale : float
-        Of the weights' prior, sqrt(d / c).
+    at : mapping of str
+        Hyperparameters, ``width`` and ``scale`` among them.
     points : ndarray, shape (n_points, n_features)
         Centres of all modes of an average, in memory once.
     index : ndarray of int, shape (n_relevance,)
@@ -103,8 +102,7 @@ class Mode(Predictor):
     """
 
     kernel: KernelPiece = field(repr=False)
-    width: Any
-    scale: float
+    at: Mapping[str, Any]
     points: Array = field(repr=False)
     index: Index = field(repr=False)
     weight: Array = field(repr=False)
@@ -113,6 +111,16 @@ class Mode(Predictor):
     basis: Index = field(repr=False)
     likelihood: Likelihood = field(repr=False)
     prior: Any = field(repr=False)
+
+    @property
+    def width(self) -> Any:
+        """Width of the basis functions, one or one for each feature."""
+        return self.at["width"]
+
+    @property
+    def scale(self) -> float:
+        """Scale of the weights' prior, sqrt(d / c)."""
+        return float(self.at["scale"])
 
     @property
     def relevance_vectors(self) -> Array:
@@ -197,8 +205,7 @@ def modes_of(formulation: Formulation, candidates: Sequence[Candidate]) -> list[
     return [
         Mode(
             formulation.kernel_at({**candidate.at, "width": result.width}),
-            result.width,
-            candidate.scale,
+            {**candidate.at, "width": result.width},
             points,
             np.searchsorted(every, result.support),
             result.weight[result.support],

@@ -331,8 +331,12 @@ def set_projection(model: Any, projection: Any) -> None:
     if reference.basis_width is not None:
         model.vector_widths_ = reference.basis_width[kept]
     prior = getattr(model, "hyperprior_", None) or Hyperprior.jeffreys()
-    points, every, unknown = model.relevance_vectors_, np.arange(len(kept)), np.nan
-    given = (model._kernel_, width, unknown, points, every, model.weight_.T, bias, unknown)
+    points, every, at = (
+        model.relevance_vectors_,
+        np.arange(len(kept)),
+        {"width": width, "scale": np.nan},
+    )
+    given = (model._kernel_, at, points, every, model.weight_.T, bias, np.nan)
     model._predictor_ = Mode(*given, kept, reference.likelihood, prior)
     Phi, no_bias = reference.design(), getattr(model, "bias", None) is False
     problem = replace(reference.problem(Phi), hyperprior=prior, bias="none" if no_bias else "prior")

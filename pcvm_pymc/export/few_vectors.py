@@ -135,7 +135,7 @@ def _check_vectors(model: Any) -> None:
         projects = "n_vectors" in model.get_params()
         remedy = "n_vectors=..." if projects else "estimation='auto'"
         raise ValueError(f"{name} is a posterior, which has no few vectors; fit with {remedy}")
-    if "_augmentation_" in vars(model):
+    if vars(model).get("star", False):
         raise ValueError(
             f"{name}(star=True) predicts by all its rows, and has no few vectors; fit with star=False"
         )

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import fixed_rng
 
+from pcvm_pymc import ChoiceOptions
 from pcvm_pymc.core.race import race as raced
 
 
@@ -19,7 +20,7 @@ def counted(mean, n_folds=5, n_rows=40, spread=0.1, seed=0, weights=None):
         return value[i, k]
 
     given_ = [np.ones(n_rows)] * n_folds if weights is None else weights
-    tried, scores, by_fold, _ = raced(len(mean), log_density, given_)
+    tried, scores, by_fold, _ = raced(len(mean), log_density, given_, ChoiceOptions())
     ran = np.zeros((len(mean), n_folds), dtype=bool)
     ran[tuple(np.transpose(fits))] = True
     np.testing.assert_array_equal(~np.isnan(by_fold), ran[tried])
@@ -73,7 +74,8 @@ def test_weights_count_as_repeated_rows(seed):
         again.append((i, k))
         return repeated[i][k]
 
-    wanted = raced(6, log_density, [np.ones(n) for n in count.sum(axis=1)])
+    weights = [np.ones(n) for n in count.sum(axis=1)]
+    wanted = raced(6, log_density, weights, ChoiceOptions())
     assert again == fits
     np.testing.assert_array_equal(tried, wanted[0])
     np.testing.assert_allclose(scores, wanted[1])
@@ -81,6 +83,6 @@ def test_weights_count_as_repeated_rows(seed):
 
 def test_what_cannot_be_is_out_whoever_is_best():
     value = {0: np.full(40, -np.inf), 1: np.zeros(40), 2: np.full(40, np.nan)}
-    tried, scores, *_ = raced(3, lambda i, _: value[i], [np.ones(40)] * 2)
+    tried, scores, *_ = raced(3, lambda i, _: value[i], [np.ones(40)] * 2, ChoiceOptions())
     assert tried[scores.argmax()] == 1
     assert scores[0] == -np.inf

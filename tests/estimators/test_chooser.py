@@ -12,8 +12,8 @@ from pcvm_pymc.core.loo import LeaveOneOut
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
-from pcvm_pymc.estimators import candidates, formulation
-from pcvm_pymc.estimators.candidates import HyperparameterSearch, Space, grow
+from pcvm_pymc.estimators import formulation
+from pcvm_pymc.estimators.candidates import ChoiceOptions, HyperparameterSearch, Space, grow
 from pcvm_pymc.estimators.chooser import score_of_rows
 from pcvm_pymc.estimators.formulation import Formulation
 from pcvm_pymc.estimators.training import TrainingData
@@ -66,7 +66,7 @@ def test_all_neighbours_of_heavy_points_are_tried(at):
     assert len(tried) == len(found.points)
     assert found.best.steps == at
     for point, weight in zip(found.points, found.weights, strict=True):
-        if weight > candidates.GROWN_WEIGHT:
+        if weight > ChoiceOptions().grown_weight:
             assert {each.steps for each in Space(MIDDLE, BOTH).neighbours(point)} <= tried
     assert found.weights.sum() == pytest.approx(1.0)
 
