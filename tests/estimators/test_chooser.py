@@ -13,7 +13,13 @@ from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
 from pcvm_pymc.estimators import formulation
-from pcvm_pymc.estimators.candidates import ChoiceOptions, HyperparameterSearch, Space, grow
+from pcvm_pymc.estimators.candidates import (
+    AXES,
+    ChoiceOptions,
+    HyperparameterSearch,
+    Space,
+    grow,
+)
 from pcvm_pymc.estimators.chooser import score_of_rows
 from pcvm_pymc.estimators.formulation import Formulation
 from pcvm_pymc.estimators.training import TrainingData
@@ -21,6 +27,7 @@ from pcvm_pymc.estimators.training import TrainingData
 N = 60
 BOTH = ("width", "scale")
 MIDDLE = {"width": 2.0, "scale": 1.0}
+TWO = ChoiceOptions(axes={name: AXES[name] for name in BOTH})
 
 
 def surface(loss):
@@ -35,7 +42,7 @@ def surface(loss):
 
 
 def grown(loss, moves=BOTH):
-    return grow(Space(MIDDLE, moves), surface(loss))
+    return grow(Space(MIDDLE, moves, TWO), surface(loss))
 
 
 def bowl(steps, at, steep=1.0):
@@ -56,7 +63,7 @@ def problems(rows=slice(None), *, several=False):
 
 
 def middle(known):
-    return Space({"width": median_distance(known.data.X), "scale": 1.0}, BOTH)
+    return Space({"width": median_distance(known.data.X), "scale": 1.0}, BOTH, TWO)
 
 
 @pytest.mark.parametrize("at", [(0, 0), (3, -2), (-5, 2), (7, 4)])
@@ -67,7 +74,7 @@ def test_all_neighbours_of_heavy_points_are_tried(at):
     assert found.best.steps == at
     for point, weight in zip(found.points, found.weights, strict=True):
         if weight > ChoiceOptions().grown_weight:
-            assert {each.steps for each in Space(MIDDLE, BOTH).neighbours(point)} <= tried
+            assert {each.steps for each in Space(MIDDLE, BOTH, TWO).neighbours(point)} <= tried
     assert found.weights.sum() == pytest.approx(1.0)
 
 
@@ -96,7 +103,7 @@ def test_nothing_moves_beyond_the_farthest():
 
 def test_the_prior_of_a_point():
     """Normals on the logarithms, of standard deviation 1 for the width and 0.7 for the scale."""
-    grid = Space(MIDDLE, BOTH)
+    grid = Space(MIDDLE, BOTH, TWO)
     assert grid.candidate((0, 0)).log_prior == 0.0
     assert grid.candidate((1, 0)).log_prior == pytest.approx(-0.5 * np.log(1.65) ** 2)
     assert grid.candidate((0, 2)).log_prior == pytest.approx(-0.5 * (np.log(10.0) / 0.7) ** 2)
