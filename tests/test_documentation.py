@@ -7,6 +7,7 @@ import inspect
 import json
 import re
 import runpy
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -245,6 +246,30 @@ def test_the_paths_and_limits_that_contributors_are_given_are_right():
     assert not missing
     for limit in runpy.run_path(str(ROOT / "benchmarks" / "size.py"))["LIMITS"].values():
         assert re.search(rf"\b{limit:,}\b", text), limit
+
+
+def test_a_fit_calls_what_contributors_read_in_that_order():
+    text = (ROOT / "CONTRIBUTING.md").read_text().split("## How a fit works")[1].split("## Six")[0]
+    steps = re.findall(r"^\d+\. .*?(?=^\d+\. |\Z)", text, re.MULTILINE | re.DOTALL)
+    pairs = [re.findall(r"`([\w.]+)` \(`([\w/]+\.py)`\)", step) for step in steps]
+    named = [(name.rpartition(".")[2], path) for each in pairs for name, path in each]
+    assert len(named) >= len(steps) >= 14
+    called = []
+
+    def follow(frame, event, _):
+        place = (frame.f_code.co_name, Path(frame.f_code.co_filename))
+        if event == "call" and PACKAGE in place[1].parents and place not in called:
+            called.append(place)
+
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 3))
+    sys.setprofile(follow)
+    try:
+        pcvm_pymc.PCVMClassifier(random_state=0).fit(rows, rows[:, 0] > 0)
+    finally:
+        sys.setprofile(None)
+    order = [called.index((name, PACKAGE / path)) for name, path in named]
+    assert order == sorted(order)
 
 
 # words to retire, and what to write instead
