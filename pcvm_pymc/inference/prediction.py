@@ -214,15 +214,16 @@ def predict(
     likelihood = results.likelihood_of(result)
     is_regression = likelihood.targets == "numbers"
     found: dict[str, Array] = {}
+    frame = _frame(result, X_new)
     if star or (is_regression and "fit" in result):
-        latent, deviation = _moments(result, X_new, kernel, X, star)
+        latent, deviation = _moments(result, frame.values, kernel, X, star)
         found = {"latent": latent[None], "latent_sd": deviation[None]}
     else:
-        found["latent"] = latent_draws(result, X_new, kernel=kernel)
+        found["latent"] = latent_draws(result, frame.values, kernel=kernel)
     posterior = result["posterior"]
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     dims = ("chain", "draw", "obs", *(["class"] if likelihood.n_scores > 1 else []))
-    coords: dict[str, Any] = {"obs": _frame(result, X_new).index}
+    coords: dict[str, Any] = {"obs": frame.index}
     numbers: dict[str, Array] = {}
     if is_regression:
         known = {key: x for key, x in vars(likelihood).items() if isinstance(x, float)}

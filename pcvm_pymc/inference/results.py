@@ -20,6 +20,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, check_instance
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.bases import RANDOM_KERNEL, AnyKernel, recall_kernel
+from pcvm_pymc.model.coordinates import storable
 from pcvm_pymc.model.read import find_parts
 
 _log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ def pack(model: pm.Model, values: Values, groups: Mapping[str, Any], **attrs: An
         out = xr.Dataset(variables)
         coords: dict[str, Any] = {name: np.arange(out.sizes[name]) for name in ("chain", "draw")}
         known = {name: each for name, each in model.coords.items() if each is not None}
-        coords |= {name: np.asarray(known[name]) for name in known if name in out.dims}
+        coords |= {name: storable(known[name], name) for name in known if name in out.dims}
         library = {"inference_library": "pcvm_pymc"}
         library["inference_library_version"] = version("pcvm_pymc")
         return out.assign_coords(coords).assign_attrs(**library, **attrs)
@@ -181,7 +182,11 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
     A model that is not of the family has none.
     """
     if "class" in model.coords:
-        tree.attrs["classes"] = json.dumps(np.asarray(model.coords["class"]).tolist())
+        classes = storable(model.coords["class"], "the dim 'class'")
+        if classes.dtype.kind in "mM":  # JSON has no dates
+            tree.attrs["classes_dtype"] = classes.dtype.str
+            classes = classes.astype(str)
+        tree.attrs["classes"] = json.dumps(classes.tolist())
     try:
         parts = find_parts(model)
     except ValueError as error:
@@ -219,7 +224,8 @@ def _as_record(piece: Any) -> dict[str, Any]:
 
 def classes_of(tree: xr.DataTree) -> np.ndarray:
     """Return the classes of a result; 0 and 1 where they are not recorded."""
-    return np.asarray(json.loads(tree.attrs.get("classes", "[0, 1]")))
+    classes = np.asarray(json.loads(tree.attrs.get("classes", "[0, 1]")))
+    return classes.astype(tree.attrs.get("classes_dtype", classes.dtype))
 
 
 def likelihood_of(tree: xr.DataTree) -> Likelihood:

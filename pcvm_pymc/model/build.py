@@ -30,6 +30,7 @@ from pcvm_pymc.core.pieces.priors import (
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.model.bases import AnyKernel, Names, Width, choose_bases, own_variable
+from pcvm_pymc.model.coordinates import native, storable
 from pcvm_pymc.model.data import Frame, KernelModel
 from pcvm_pymc.model.distributions import ProbitBernoulli, ndtr
 from pcvm_pymc.model.multinomial import MultinomialProbit
@@ -374,10 +375,13 @@ class _Targets:
         if kind == "numbers":
             known = validation.as_targets(y, n_obs)
             LIKELIHOODS[link].check_targets(known)
-        elif kind == "classes":
-            known, classes = validation.as_classes(y, n_obs)
         else:
-            known, classes = validation.as_labels(y, n_obs, one_class=one_class)
+            labels = native(validation.present_labels(y))
+            if kind == "classes":
+                known, found = validation.as_classes(labels, n_obs)
+            else:
+                known, found = validation.as_labels(labels, n_obs, one_class=one_class)
+            classes = storable(found, "y")
         return cls(known, kind, classes)
 
     @property

@@ -12,6 +12,7 @@ from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_targets, shown
 from pcvm_pymc.model.bases import AnyKernel, Names, distances, kernel_data, recall_kernel
+from pcvm_pymc.model.coordinates import storable
 from pcvm_pymc.model.read import likelihood_name
 
 
@@ -204,14 +205,14 @@ class Frame:
         """
         names = feature_names(X)
         if names is not None and known is not None:
-            _check_names(names, np.asarray(known).tolist(), name)
+            _check_names(storable(names, name).tolist(), np.asarray(known).tolist(), name)
         values = as_features(X, name, n_features)
         index = getattr(X, "index", None)
         has_index = index is not None and not callable(index) and len(index) == len(values)
         return cls(
             values,
-            np.asarray(index) if has_index else np.arange(len(values)),
-            np.arange(values.shape[1]) if names is None else np.asarray(names),
+            storable(index, f"the index of {name}") if has_index else np.arange(len(values)),
+            np.arange(values.shape[1]) if names is None else storable(names, f"columns of {name}"),
         )
 
 
