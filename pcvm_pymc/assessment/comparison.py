@@ -16,6 +16,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.measures import Rival, classification_measures
 from pcvm_pymc.inference.prediction import predict
 from pcvm_pymc.inference.results import check_result, classes_of, likelihood_of, weights_of
+from pcvm_pymc.model.coordinates import storable
 from pcvm_pymc.model.bases import AnyKernel
 
 
@@ -343,8 +344,11 @@ def coded(y: ArrayLike, classes: Array, name: str, n_obs: int) -> NDArray[np.int
         If there is not a label for each row, or one is none of the classes.
     """
     y = validation.labels_of_rows(y, n_obs, name)
+    if classes.dtype.kind == "U" and y.dtype.kind in "OS":
+        y = storable(y, name)  # as the classes, which have the order of what they were before
     if np.isin(y, classes).all():
-        return np.searchsorted(classes, y)
+        order = np.argsort(classes)
+        return order[np.searchsorted(classes, y, sorter=order)]
     if classes.tolist() == [0, 1] and y.dtype.kind in "biuf" and np.isin(y, (-1, 1)).all():
         return (y > 0).astype(np.int64)  # a plain PyMC result, which has no classes
     unknown = sorted(set(y.tolist()) - set(classes.tolist()), key=str)

@@ -185,7 +185,7 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
         classes = storable(model.coords["class"], "the dim 'class'")
         if classes.dtype.kind in "mM":  # JSON has no dates
             tree.attrs["classes_dtype"] = classes.dtype.str
-            classes = classes.astype(str)
+            classes = classes.view(np.int64)
         tree.attrs["classes"] = json.dumps(classes.tolist())
     try:
         parts = find_parts(model)
@@ -225,7 +225,7 @@ def _as_record(piece: Any) -> dict[str, Any]:
 def classes_of(tree: xr.DataTree) -> np.ndarray:
     """Return the classes of a result; 0 and 1 where they are not recorded."""
     classes = np.asarray(json.loads(tree.attrs.get("classes", "[0, 1]")))
-    return classes.astype(tree.attrs.get("classes_dtype", classes.dtype))
+    return classes.view(tree.attrs.get("classes_dtype", classes.dtype))
 
 
 def likelihood_of(tree: xr.DataTree) -> Likelihood:
