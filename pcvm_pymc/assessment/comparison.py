@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -14,50 +13,17 @@ from pcvm_pymc.assessment import plots
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.measures import Rival, classification_measures
+from pcvm_pymc.inference.convergence import Convergence, convergence
 from pcvm_pymc.inference.prediction import predict
-from pcvm_pymc.inference.results import check_result, classes_of, likelihood_of, weights_of
-from pcvm_pymc.model.coordinates import storable
+from pcvm_pymc.inference.results import (
+    check_result,
+    classes_of,
+    likelihood_of,
+    nuisance_of,
+    weights_of,
+)
 from pcvm_pymc.model.bases import AnyKernel
-
-
-@dataclass(frozen=True)
-class Convergence:
-    """What the chains say about the latent function.
-
-    Attributes
-    ----------
-    divergences : int
-        After tuning, of all chains.
-    rhat : float
-        Worst rank-normalised split r-hat of the latent function at the training inputs.
-    ess : float
-        Smallest bulk effective sample size of the same.
-    n_draws : int
-        Draws of all chains.
-    """
-
-    divergences: int
-    rhat: float
-    ess: float
-    n_draws: int
-
-    @property
-    def ok(self) -> bool:
-        """Whether r-hat is at most 1.01 and the effective sample size at least 400."""
-        return self.rhat <= 1.01 and self.ess >= 400
-
-    def __str__(self) -> str:
-        if not self.ok:
-            verdict = "NOT converged: draw more, raise max_sweeps (Gibbs) or target_accept (NUTS)"
-        elif self.divergences:
-            verdict = "converged, but with divergences: raise target_accept"
-        else:
-            verdict = "converged"
-        noun = "divergence" if self.divergences == 1 else "divergences"
-        return (
-            f"{verdict} ({self.divergences} {noun} in {self.n_draws} draws; latent function: "
-            f"worst r-hat {self.rhat:.4f}, smallest ESS {self.ess:.0f})"
-        )
+from pcvm_pymc.model.coordinates import storable
 
 
 @dataclass(frozen=True)
@@ -132,19 +98,6 @@ class Comparison:
         }
         validation.check_choice("kind", kind, tuple(pictures))
         return pictures[kind]()
-
-
-def convergence(posterior: xr.DataTree) -> Convergence:
-    """Return the convergence of the latent function (single weights are not identified)."""
-    latent = posterior["posterior"].to_dataset()[["latent"]]
-    sizes = latent.sizes
-    stats: Any = posterior.get("sample_stats", {})  # an approximation's draws are independent
-    return Convergence(
-        divergences=int(stats["diverging"].sum()) if "diverging" in stats else 0,
-        rhat=float(az.rhat(latent)["latent"].max()),
-        ess=float(az.ess(latent)["latent"].min()),
-        n_draws=sizes["chain"] * sizes["draw"],
-    )
 
 
 def active_count(weight: ArrayLike, share: float = 0.95) -> Array:
@@ -277,7 +230,7 @@ def compare(
     }
     return Comparison(
         table=pd.DataFrame(table).T,
-        convergence=convergence(posterior),
+        convergence=convergence(posterior, list(nuisance_of(posterior))),
         probability={name: each.probability for name, each in entries.items()},
         label=label,
         map_result=map_result,

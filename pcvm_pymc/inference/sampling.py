@@ -11,13 +11,14 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from joblib import cpu_count
-from pymc.stats.convergence import log_warnings, run_convergence_checks
+from pymc.stats.convergence import log_warnings, warn_divergences, warn_treedepth
 from pytensor.graph.traversal import ancestors
 
 from pcvm_pymc.core.gibbs import GibbsProblem
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.inference import results
-from pcvm_pymc.inference.chains import GibbsRun, run_chains
+from pcvm_pymc.inference.chains import Chain, GibbsRun, run_chains
+from pcvm_pymc.inference.convergence import convergence, keeping
 from pcvm_pymc.inference.estimates import find_map_em
 from pcvm_pymc.inference.files import as_path
 from pcvm_pymc.model.data import as_model
@@ -157,7 +158,7 @@ def sample(
     given = {"draws": draws, "tune": tune, "chains": chains, "cores": cores, "quiet": quiet}
     given |= {"target_accept": target_accept, "random_seed": random_seed}
     given |= {"progressbar": progressbar, **kwargs}
-    return results.record_model(_sample_nuts(model, nuts_sampler, **given), model)
+    return _sample_nuts(model, nuts_sampler, **given)
 
 
 _DEFAULT = {name: each.default for name, each in signature(sample).parameters.items()}
@@ -165,12 +166,37 @@ _DEFAULT = {name: each.default for name, each in signature(sample).parameters.it
 
 def _sample_nuts(model: pm.Model, nuts_sampler: str, **kwargs: Any) -> xr.DataTree:
     """Return the draws of NUTS with their log likelihood."""
+    results.observed_and_constant_data(model)  # what fails here would fail after the draws
     with model:
         tree = pm.sample(nuts_sampler=nuts_sampler, compute_convergence_checks=False, **kwargs)
-        pm.compute_log_likelihood(tree, progressbar=False)
-    log_warnings(run_convergence_checks(tree, model))
-    tree["posterior"].attrs["sampler"] = f"NUTS ({nuts_sampler})"
-    return tree
+        with keeping(tree):
+            if "log_likelihood" not in tree:
+                pm.compute_log_likelihood(tree, progressbar=False)
+            _report(tree, model)
+            tree["posterior"].attrs["sampler"] = f"NUTS ({nuts_sampler})"
+            return results.record_model(tree, model)
+
+
+def _report(tree: xr.DataTree, model: pm.Model) -> None:
+    """Log what speaks against convergence.
+
+    Judged are the latent function, and what is unknown besides weights and bias, which can stand for one
+    another: single ones mix worse, and predictions do not depend on it.
+    """
+    log_warnings([*warn_divergences(tree), *warn_treedepth(tree)])
+    posterior = tree["posterior"].to_dataset()
+    if posterior.sizes["draw"] < 100 or posterior.sizes["chain"] < 2:
+        _log.info("the number of samples is too small to check convergence, or there is one chain")
+        return
+    try:
+        parts = find_parts(model)
+        own = {parts.weight, parts.bias, parts.rate, *parts.precisions, *parts.scales}
+        more = [rv.name for rv in model.free_RVs if rv not in own]
+    except ValueError:  # of no row of the family
+        more = [name for name, x in posterior.items() if not str(x.dims[-1]).endswith("basis")]
+    found = convergence(tree, more)
+    if not found.ok:
+        _log.warning("%s", found)
 
 
 def choose_method(model: pm.Model) -> tuple[Method, str]:
@@ -273,7 +299,20 @@ def _restricted(model: pm.Model, support: str | xr.DataTree) -> pm.Model:
 def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> xr.DataTree:
     """Return the draws of the Gibbs sampler; convergence is that of all states kept."""
     problem = GibbsProblem.of(read(model, "gibbs"))
-    states, chain, seconds = run_chains(problem, run, rng)
+    results.observed_and_constant_data(model)  # what fails here would fail after the draws
+    ended = run_chains(problem, run, rng)
+    with keeping(ended[0]):
+        return _packed(model, problem, run, ended)
+
+
+def _packed(
+    model: pm.Model,
+    problem: GibbsProblem,
+    run: GibbsRun,
+    ended: tuple[dict[str, Any], Chain, float],
+) -> xr.DataTree:
+    """Return the states of all chains as draws with their log likelihood."""
+    states, chain, seconds = ended
     scores, every = ("class",)[: problem.sign.ndim - 1], chain.n_states // run.draws
     values: dict[str, Any] = {
         "magnitude": (("basis", *scores), states["size"]),
@@ -298,7 +337,7 @@ def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> x
         sweeps=chain.sweeps,
         thin=chain.every * every,
     )
-    log_warnings(run_convergence_checks(tree, model))
+    _report(tree, model)
     for group in ("posterior", "sample_stats", "log_likelihood"):  # without states between draws
         kept = tree[group].to_dataset().isel(draw=slice(every - 1, None, every))
         tree[group] = kept.assign_coords(draw=np.arange(run.draws))
