@@ -109,9 +109,10 @@ def latent_draws(
 
 def _frame(result: xr.DataTree, X_new: ArrayLike) -> Frame:
     """Return new inputs with what their rows are called; raise where columns are others."""
-    centres = result["constant_data"].to_dataset()["centres"]
-    known = centres["feature"].values if "feature" in centres.coords else None
-    return Frame.of(X_new, "X_new", known, centres.sizes["feature"])
+    data = result["constant_data"].to_dataset()
+    rows = data["centres" if "centres" in data else "X"]
+    known = rows["feature"].values if "feature" in rows.coords else None
+    return Frame.of(X_new, "X_new", known, rows.sizes["feature"])
 
 
 def probability_draws(result: xr.DataTree, latent: Array) -> Array:

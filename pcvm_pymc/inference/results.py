@@ -21,6 +21,7 @@ from pcvm_pymc.core.pieces.validation import as_features, check_instance
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.bases import RANDOM_KERNEL, AnyKernel, recall_kernel
 from pcvm_pymc.model.coordinates import storable
+from pcvm_pymc.model.graphs import numbers, random_parts
 from pcvm_pymc.model.read import find_parts
 
 _log = logging.getLogger(__name__)
@@ -192,8 +193,11 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
     except ValueError as error:
         _log.debug("no pieces recorded: %s", error)
         return tree
-    widths = [v.get_value() for v in model.data_vars if v.name in ("width", "kernel_width")]
-    width = np.asarray(widths[0]).tolist() if widths else None
+    if not random_parts(parts.Phi):
+        data = tree["constant_data"].to_dataset()
+        tree["constant_data"] = data.assign(Phi=(("obs", "basis"), numbers(parts.Phi)))
+    widths = [numbers(v) for v in model.data_vars if v.name in ("width", "kernel_width")]
+    width = widths[0].tolist() if widths else None
     kernel = model.coords.get("kernel")
     problem = _without_data(parts.sign, parts.hyperprior, parts.likelihood, parts.bias_kind)
     pieces = {
@@ -298,7 +302,7 @@ def inputs_of(tree: xr.DataTree, X: ArrayLike | None = None) -> Array:
         If there are not as many as training rows.
     """
     data, n_obs = tree["constant_data"].to_dataset(), len(target_of(tree))
-    known = data["inputs" if "inputs" in data else "centres"].values
+    known = data["X" if "X" in data else "centres"].values
     inputs = known if X is None else as_features(X, n_features=known.shape[1])
     if len(inputs) != n_obs:
         raise ValueError(
@@ -335,7 +339,7 @@ def kernel_of(tree: xr.DataTree, kernel: AnyKernel | None = None) -> KernelPiece
             "the model has no kernel, hence no centres; needed features='kernel'. For other features "
             "give Phi itself: pm.set_data (see sparse_probit_model), or use SparseProbitClassifier"
         )
-    if "X" in data:
+    if not {"kernel", "width"} & {*data.variables, *tree["posterior"].data_vars}:
         raise ValueError(RANDOM_KERNEL)
     return recall_kernel(data, kernel)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from joblib import cpu_count
+from pymc.model.transform.optimization import freeze_dims_and_data
 from pymc.stats.convergence import log_warnings, warn_divergences, warn_treedepth
 from pytensor.graph.traversal import ancestors
 
@@ -23,7 +24,7 @@ from pcvm_pymc.inference.estimates import find_map_em
 from pcvm_pymc.inference.files import as_path
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
-from pcvm_pymc.model.graphs import numbers
+from pcvm_pymc.model.graphs import numbers, random_parts
 from pcvm_pymc.model.read import find_parts, read
 
 # a child of PyMC's logger: shown where PyMC's own messages are, and silenced with them
@@ -270,7 +271,9 @@ def _restricted(model: pm.Model, support: str | xr.DataTree) -> pm.Model:
     validation.check_instance("support", support, kinds, "'all', 'map' or a MAP result")
     if isinstance(support, str):
         validation.check_choice("support", support, ("all", "map"))
-    if "Phi" not in model.named_vars or find_parts(model).likelihood.n_scores > 1:
+    parts = find_parts(model)
+    is_fixed = "centres" in model.named_vars and not random_parts(parts.Phi)
+    if not is_fixed or parts.likelihood.n_scores > 1:
         raise ValueError(
             "support needs a model of two classes and a fixed width, whose basis functions are data; build "
             "one with fewer bases (basis=)"
@@ -290,10 +293,9 @@ def _restricted(model: pm.Model, support: str | xr.DataTree) -> pm.Model:
         "Posterior restricted to the %d of %d bases that the MAP retains", len(kept), weight.size
     )
     values = {name: model[name].get_value()[kept] for name in ("signs", "centres")}
-    values["Phi"] = model["Phi"].get_value()[:, kept]
     with model.copy() as restricted:
         pm.set_data(values, coords={"basis": np.asarray(model.coords["basis"])[kept]})
-    return restricted
+    return freeze_dims_and_data(restricted)  # samplers compute the basis functions once
 
 
 def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> xr.DataTree:

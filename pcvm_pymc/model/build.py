@@ -29,7 +29,7 @@ from pcvm_pymc.core.pieces.priors import (
 )
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room
-from pcvm_pymc.model.bases import AnyKernel, Names, Width, choose_bases, own_variable
+from pcvm_pymc.model.bases import AnyKernel, Names, Width, choose_bases, declare_name, own_variable
 from pcvm_pymc.model.coordinates import native, storable
 from pcvm_pymc.model.data import Frame, KernelModel
 from pcvm_pymc.model.distributions import ProbitBernoulli, ndtr
@@ -73,7 +73,7 @@ def build(
     ValueError
         For input that cannot be used; the message says what was found and what is needed.
     """
-    frame, kernel = Frame.of(X), options.get("kernel", "rbf")
+    frame = Frame.of(X)
     ours = {*getfullargspec(_declare_function).kwonlyargs, *getfullargspec(choose_bases).kwonlyargs}
     nuisance = {name: options.pop(name) for name in set(options) - ours}
     link, nuisance = _link(row, likelihood, nuisance)
@@ -87,9 +87,7 @@ def build(
         DECLARED_LIKELIHOODS[link](latent, observed, **nuisance)
         if link not in _TOLD_BY_SHAPES:
             model.add_coords({"likelihood": [link]})
-            pm.Data("likelihood_name", np.ones(1), dims="likelihood")
-    if isinstance(model, KernelModel) and not isinstance(kernel, str):
-        model.kernel = kernel
+            declare_name(model, "likelihood_name", "likelihood")
     return model
 
 
