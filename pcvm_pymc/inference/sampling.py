@@ -55,7 +55,10 @@ def sample(
     quiet: bool = False,
     **kwargs: Any,
 ) -> xr.DataTree:
-    """Sample the posterior of a model of the family, and always run PyMC's convergence checks.
+    """Sample the posterior of a model of the family, and always check its convergence.
+
+    The verdict is that of `compare`: on the latent function, an unknown width, parameters of the likelihood
+    and terms of one's own. Single weights are not judged: one can replace another.
 
     Parameters
     ----------
@@ -99,6 +102,7 @@ def sample(
     -------
     DataTree
         As from `pymc.sample`, with ``log_likelihood``; ``attrs["sampler"]`` of the posterior says what ran.
+        Where something fails after the draws, the error has them as its attribute ``draws``.
 
     Raises
     ------

@@ -191,16 +191,17 @@ def load(path: str | Path) -> xr.DataTree:
         _check_netcdf(place)
     try:
         tree = _read(place)
+        writer, checksum = tree.attrs.pop(_WRITER, None), tree.attrs.pop(_CHECKSUM, None)
+        found = _checksum_of(tree)
     except Exception as error:  # libraries and their codecs have errors of many kinds
         raise StoreError(f"{path} cannot be read as {what} ({error}); {_REMEDY}") from None
-    writer, checksum = tree.attrs.pop(_WRITER, None), tree.attrs.pop(_CHECKSUM, None)
     if writer is None and checksum is None:
         warnings.warn(
             f"{path} has no checksum, as one that was not written by save: damage cannot be told",
             UserWarning,
             stacklevel=2,
         )
-    elif checksum != _checksum_of(tree):
+    elif checksum != found:
         raise StoreError(f"{path} is damaged (its checksum differs); {_REMEDY}")
     return tree
 
