@@ -185,7 +185,7 @@ def _sample_nuts(model: pm.Model, nuts_sampler: str, **kwargs: Any) -> xr.DataTr
 def _report(tree: xr.DataTree, model: pm.Model) -> None:
     """Log what speaks against convergence.
 
-    Judged are the latent function, and what is unknown besides weights and bias, which can stand for one
+    Judged are the latent function, and what is unknown besides weights and bias, which can replace one
     another: single ones mix worse, and predictions do not depend on it.
     """
     log_warnings([*warn_divergences(tree), *warn_treedepth(tree)])

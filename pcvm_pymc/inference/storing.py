@@ -81,7 +81,7 @@ def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path
 
 
 def _storable(data: xr.Dataset) -> xr.Dataset:
-    """Return data with the coordinates that a file can hold, of results that were made elsewhere too."""
+    """Return data with the coordinates that a file can keep, of results that were made elsewhere too."""
     objects = {name: each for name, each in data.coords.items() if each.dtype.kind == "O"}
     kept = {
         name: (x.dims, storable(x.values, str(name))) for name, x in objects.items() if x.ndim == 1

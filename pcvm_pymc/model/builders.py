@@ -103,7 +103,7 @@ def pcvm_model(
     set too: ``pm.set_data(**new_data(model, X_new))``. Samplers compute the basis functions once, unless the
     width is random.
 
-    What the index of a table and labels are becomes coordinates. What no file holds (time zones, periods,
+    What the index of a table and labels are becomes coordinates. What no file can keep (time zones, periods,
     intervals, several levels, mixed types) is kept as text, which is logged.
 
     Where the signs come from the labels, the model is not generative in y: what is well defined

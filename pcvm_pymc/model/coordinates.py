@@ -1,4 +1,4 @@
-"""What rows, columns and classes are called, as coordinates that a result on disk can hold."""
+"""What rows, columns and classes are called, as coordinates that a file of results can keep."""
 
 import logging
 from typing import Any
@@ -65,7 +65,7 @@ def _in_seconds(array: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def _text(value: Any) -> str:
-    """Return a value as text that every file can hold: without the character of code zero."""
+    """Return a value as text that every file can keep: without the character of code zero."""
     if isinstance(value, tuple):
         return f"({', '.join(map(_text, value))})"
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

@@ -1,4 +1,4 @@
-"""Basis functions as an operation of rows, centres and width, computed anew only where these change."""
+"""Basis functions as an operation of rows, centres and width, computed only where these change."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -49,9 +49,9 @@ class Matrix(Op):
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
         """Evaluate in Python."""
         same = all(map(np.array_equal, inputs[:3], inputs[3:6]))
-        output_storage[0][0] = inputs[6] if same else self.anew(*inputs[:3])
+        output_storage[0][0] = inputs[6] if same else self.elsewhere(*inputs[:3])
 
-    def anew(self, X: Array, centres: Array, width: Any) -> Array:
+    def elsewhere(self, X: Array, centres: Array, width: Any) -> Array:
         """Return the matrix at other data."""
         return np.ascontiguousarray(self.function(X, centres, width[()]), dtype=float)
 
@@ -59,7 +59,7 @@ class Matrix(Op):
 @register_funcify_and_cache_key(Matrix)
 def _in_numba(op: Matrix, node: Apply, **kwargs: Any) -> tuple[Callable[..., Any], Any]:
     """Return the operation for compiled code, which calls Python only where data are others."""
-    kind, anew = get_numba_type(node.outputs[0].type), op.anew
+    kind, elsewhere = get_numba_type(node.outputs[0].type), op.elsewhere
     piece = next(iter(getattr(op.function, "args", ())), None)
     if type(piece) is RBF:
         return _rbf_in_numba(node.inputs[2].ndim == 0)
@@ -69,7 +69,7 @@ def _in_numba(op: Matrix, node: Apply, **kwargs: Any) -> tuple[Callable[..., Any
         if _are_same(X, centres, width, X0, centres0, width0):
             return known
         with numba.objmode(out=kind):
-            out = anew(X, centres, width)
+            out = elsewhere(X, centres, width)
         return out
 
     return compiled, None
