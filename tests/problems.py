@@ -127,6 +127,14 @@ def map_result(model):
     return find_map_em(model, progressbar=False)
 
 
+def basis_of(model):
+    """Return the basis functions of a PyMC model at its data."""
+    from pcvm_pymc.model.graphs import numbers
+    from pcvm_pymc.model.read import find_parts
+
+    return numbers(find_parts(model).Phi)
+
+
 def log_normal_density(width, spread=0.5):
     """Return the log density of a width whose logarithm is normal; scipy's takes forty times as long."""
     z = np.log(width) / spread

@@ -1,11 +1,17 @@
 """Tables of pandas and polars: names of features and rows are coordinates."""
 
+import datetime
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
+import pymc as pm
 import pytest
 from problems import blobs, map_result, refused
 
 import pcvm_pymc as pcvm
+from pcvm_pymc.assessment.comparison import coded
+from pcvm_pymc.inference.results import classes_of
 
 X, LABEL = blobs(20, seed=8)
 TABLE = pd.DataFrame(X, columns=["height", "weight"], index=[f"p{i}" for i in range(20)])
@@ -89,3 +95,147 @@ def test_tables_of_polars():
     refused("another order", pcvm.new_data, model, table.select(["weight", "height"]))
     classifier = pcvm.MPCVMClassifier(width=1.2, estimation="em").fit(table, Y.to_numpy())
     assert classifier.feature_names_in_.tolist() == ["height", "weight"]
+
+
+N = len(X)
+
+
+def objects(*values):
+    """Return objects over and over, as many as there are rows; tuples stay what they are."""
+    out = np.empty(N, dtype=object)
+    for i in range(N):
+        out[i] = values[i % len(values)]
+    return out
+
+
+DATES = pd.date_range("2020", periods=N)
+#: what is kept as it is
+KEPT = {
+    "dates": DATES,
+    "days": DATES.as_unit("s"),
+    "nanoseconds": pd.date_range("2020", periods=N, freq="7ns", unit="ns"),
+    "the year 3000": pd.date_range("3000", periods=N, freq="YS", unit="s"),
+    "microseconds of 3000": pd.date_range("3000", periods=N, freq="13us"),
+    "a missing date": DATES[:-1].append(pd.DatetimeIndex([pd.NaT])),
+    "spans": pd.timedelta_range("1h", periods=N, freq="7s"),
+    "categories": pd.CategoricalIndex(list("ab") * (N // 2)),
+    "nullable": pd.Index(range(N), dtype="Int64"),
+    "numbers as objects": pd.Index(objects(3, 1), dtype=object),
+    "bool": pd.Index(objects(True, False), dtype=object),
+    "unsigned": pd.Index(np.arange(N, dtype="u8") + 2**63),
+    "nan": pd.Index([np.nan, *[0.5] * (N - 1)]),
+    "repeated": pd.Index([1, 2] * (N // 2)),
+    "empty text": pd.Index(objects("", "\u00e9")),
+}
+#: what becomes text, and its first two values
+AS_TEXT = {
+    "time zone": (
+        DATES.tz_localize("UTC"),
+        "2020-01-01 00:00:00+00:00",
+        "2020-01-02 00:00:00+00:00",
+    ),
+    "periods": (pd.period_range("2020", periods=N, freq="M"), "2020-01", "2020-02"),
+    "intervals": (pd.interval_range(0, N), "(0, 1]", "(1, 2]"),
+    "date": (objects(datetime.date(2020, 1, 2)), "2020-01-02", "2020-01-02"),
+    "None": (objects("a", None), "a", "None"),
+    "missing": (objects(pd.NA, "a"), "<NA>", "a"),
+    "mixed": (objects(1, "a", 2.5, None), "1", "a"),
+    "Decimal": (objects(Decimal("1.10"), Decimal("2")), "1.10", "2"),
+    "bytes": (objects(b"a", b"\xff"), "a", "\\xff"),
+    "levels": (pd.MultiIndex.from_product([["a", "b"], range(N // 2)]), "(a, 0)", "(a, 1)"),
+    "tuples": (objects(("a", 1), ("b", None)), "(a, 1)", "(b, None)"),
+    "huge": (objects(2**70, 3), str(2**70), "3"),
+    "zeros": (objects("a\0b\0", "b"), "a\\0b\\0", "b"),
+    "half a character": (objects("\ud800", "b"), "\\ud800", "b"),
+    "complex": (objects(1j, 2.0), "1j", "2.0"),
+}
+INDEX = {name: (index, None) for name, index in KEPT.items()}
+INDEX |= {name: (index, text) for name, (index, *text) in AS_TEXT.items()}
+
+
+def indexed(name):
+    """Return the table with another index."""
+    index = INDEX[name][0]
+    kept = (
+        index if isinstance(index, pd.Index) else pd.Index(index, dtype=object, tupleize_cols=False)
+    )
+    return pd.DataFrame(X, columns=["height", "weight"]).set_axis(kept)
+
+
+def assert_same_rows(found, wanted):
+    """Assert that results have the same coordinates of rows, dates in whichever unit."""
+    one, other = (each["obs"].values for each in (found, wanted))
+    np.testing.assert_array_equal(one.astype(other.dtype), other)
+
+
+@pytest.mark.parametrize("name", INDEX)
+def test_any_index_goes_from_the_model_to_the_file_and_back(name, tmp_path, caplog):
+    table, (index, text) = indexed(name), INDEX[name]
+    model = pcvm.pcvm_model(table, Y.to_numpy(), width=1.2)
+    said = [each for each in caplog.messages if "the index of X is kept as text" in each]
+    assert len(said) == (text is not None)
+    if text is None:
+        np.testing.assert_array_equal(np.asarray(model.coords["obs"]), np.asarray(index))
+    else:
+        assert list(model.coords["obs"][:2]) == text
+    mode = map_result(model)
+    found = pcvm.predict(mode, table)
+    for end in ("zarr", "nc"):
+        back = pcvm.load(pcvm.save(mode, tmp_path / f"mode.{end}"))
+        again = pcvm.load(pcvm.save(pcvm.predict(back, table), tmp_path / f"again.{end}"))
+        assert_same_rows(back["posterior"], mode["posterior"])
+        assert_same_rows(again["predictions"], found["predictions"])
+        np.testing.assert_array_equal(
+            again["predictions"]["latent"], found["predictions"]["latent"]
+        )
+
+
+@pytest.mark.parametrize("name", ["dates", "levels", "time zone", "tuples"])
+@pytest.mark.parametrize("method", ["gibbs", "nuts"])
+def test_draws_of_any_index_come_back(name, method, tmp_path):
+    model = pcvm.pcvm_model(indexed(name), Y.to_numpy(), width=1.2, basis=4, signs="both")
+    few = {"draws": 10, "tune": 5, "chains": 1, "random_seed": 1, "quiet": True}
+    few |= {"max_treedepth": 2} if method == "nuts" else {"max_sweeps": 100}
+    drawn = pcvm.sample(model, method=method, **few)
+    for end in ("zarr", "nc"):
+        back = pcvm.load(pcvm.save(drawn, tmp_path / f"drawn.{end}"))
+        assert_same_rows(back["posterior"], drawn["posterior"])
+        both = [pcvm.predict(each, X)["predictions"]["latent"] for each in (back, drawn)]
+        np.testing.assert_array_equal(*both)
+
+
+def test_an_index_of_the_users_own_model_is_checked_before_it_is_sampled():
+    with pm.Model(coords={"obs": [("a", i) for i in range(N)]}):
+        refused(r"the dim 'obs' .*\('a', 0\).*text", pcvm.pcvm_latent, X, LABEL)
+
+
+PAIRS = {
+    "dates": DATES[:2].to_numpy(),
+    "numbers": objects(2, 10),
+    "bool": objects(False, True),
+    "Decimal": objects(Decimal("9"), Decimal("10")),
+    "intervals": objects(*pd.interval_range(0, 2)),
+    "bytes": objects(b"a", b"b"),
+    "periods": objects(*pd.period_range("2020", periods=2, freq="M")),
+}
+TEXT = {
+    "Decimal": ["9", "10"],
+    "intervals": ["(0, 1]", "(1, 2]"],
+    "bytes": ["a", "b"],
+    "periods": ["2020-01", "2020-02"],
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("several", [False, True])
+def test_labels_of_any_kind_come_back(name, several, tmp_path):
+    pair, code = PAIRS[name][:2], (LABEL > 0).astype(int)
+    y = pair[code]
+    build = pcvm.mpcvm_model if several else pcvm.pcvm_model
+    mode = map_result(build(X, y, width=1.2))
+    kept = pair if name in ("dates", "numbers", "bool") else TEXT[name]
+    for each in (mode, pcvm.load(pcvm.save(mode, tmp_path / "mode.nc"))):
+        np.testing.assert_array_equal(classes_of(each), kept)
+        greater = np.atleast_1d(pcvm.predict(each, X)["predictions"]["class"].values)[-1]
+        assert greater == classes_of(each)[-1]
+        np.testing.assert_array_equal(coded(y, classes_of(each), "y", N), code)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -15,49 +14,17 @@ from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.likelihood import normalised
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.measures import Rival, classification_measures
+from pcvm_pymc.inference.convergence import Convergence, convergence
 from pcvm_pymc.inference.prediction import predict
-from pcvm_pymc.inference.results import check_result, classes_of, likelihood_of, weights_of
+from pcvm_pymc.inference.results import (
+    check_result,
+    classes_of,
+    likelihood_of,
+    nuisance_of,
+    weights_of,
+)
 from pcvm_pymc.model.bases import AnyKernel
-
-
-@dataclass(frozen=True)
-class Convergence:
-    """What the chains say about the latent function.
-
-    Attributes
-    ----------
-    divergences : int
-        After tuning, of all chains.
-    rhat : float
-        Worst rank-normalised split r-hat of the latent function at the training inputs.
-    ess : float
-        Smallest bulk effective sample size of the same.
-    n_draws : int
-        Draws of all chains.
-    """
-
-    divergences: int
-    rhat: float
-    ess: float
-    n_draws: int
-
-    @property
-    def ok(self) -> bool:
-        """Whether r-hat is at most 1.01 and the effective sample size at least 400."""
-        return self.rhat <= 1.01 and self.ess >= 400
-
-    def __str__(self) -> str:
-        if not self.ok:
-            verdict = "NOT converged: draw more, raise max_sweeps (Gibbs) or target_accept (NUTS)"
-        elif self.divergences:
-            verdict = "converged, but with divergences: raise target_accept"
-        else:
-            verdict = "converged"
-        noun = "divergence" if self.divergences == 1 else "divergences"
-        return (
-            f"{verdict} ({self.divergences} {noun} in {self.n_draws} draws; latent function: "
-            f"worst r-hat {self.rhat:.4f}, smallest ESS {self.ess:.0f})"
-        )
+from pcvm_pymc.model.coordinates import storable
 
 
 @dataclass(frozen=True)
@@ -132,19 +99,6 @@ class Comparison:
         }
         validation.check_choice("kind", kind, tuple(pictures))
         return pictures[kind]()
-
-
-def convergence(posterior: xr.DataTree) -> Convergence:
-    """Return the convergence of the latent function (single weights are not identified)."""
-    latent = posterior["posterior"].to_dataset()[["latent"]]
-    sizes = latent.sizes
-    stats: Any = posterior.get("sample_stats", {})  # an approximation's draws are independent
-    return Convergence(
-        divergences=int(stats["diverging"].sum()) if "diverging" in stats else 0,
-        rhat=float(az.rhat(latent)["latent"].max()),
-        ess=float(az.ess(latent)["latent"].min()),
-        n_draws=sizes["chain"] * sizes["draw"],
-    )
 
 
 def active_count(weight: ArrayLike, share: float = 0.95) -> Array:
@@ -280,7 +234,7 @@ def compare(
     }
     return Comparison(
         table=pd.DataFrame(table).T,
-        convergence=convergence(posterior),
+        convergence=convergence(posterior, list(nuisance_of(posterior))),
         probability={name: each.probability for name, each in entries.items()},
         label=label,
         map_result=map_result,
@@ -347,8 +301,11 @@ def coded(y: ArrayLike, classes: Array, name: str, n_obs: int) -> NDArray[np.int
         If there is not a label for each row, or one is none of the classes.
     """
     y = validation.labels_of_rows(y, n_obs, name)
+    if classes.dtype.kind == "U" and y.dtype.kind in "OS":
+        y = storable(y, name)  # as the classes, which have the order of what they were before
     if np.isin(y, classes).all():
-        return np.searchsorted(classes, y)
+        order = np.argsort(classes)
+        return order[np.searchsorted(classes, y, sorter=order)]
     if classes.tolist() == [0, 1] and y.dtype.kind in "biuf" and np.isin(y, (-1, 1)).all():
         return (y > 0).astype(np.int64)  # a plain PyMC result, which has no classes
     unknown = sorted(set(y.tolist()) - set(classes.tolist()), key=str)

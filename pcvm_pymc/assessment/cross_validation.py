@@ -295,8 +295,9 @@ def _refitting(
     """Return what fits posterior and MAP to some rows, without the bases on the others."""
     constants = posterior["constant_data"].to_dataset()
     (bias, rows), prior = results.rows_of(posterior), results.prior_of(posterior)
-    centres, known = constants["centres"].values, constants["Phi"].values
+    centres, inputs = constants["centres"].values, constants["X"].values
     Phi, own = piece(X, centres), rows_under(centres, X)
+    known = piece(inputs, centres)
     if known.shape != Phi.shape or not np.allclose(Phi, known, rtol=1e-9, atol=1e-12):
         raise ValueError(
             "X has other basis functions than the posterior was sampled with; needed the training inputs, "

@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.inference.convergence import GATED, judge, keeping
 from pcvm_pymc.inference.files import StoreError, alone_in, read_arrays, write_arrays
 from pcvm_pymc.inference.progress import progress_bars
 
@@ -216,7 +217,9 @@ def run_chains(
             of_chains = zip(*(states[name] for name in states if name != "rate"), strict=True)
             states["latent"] = np.stack([problem.latent(*each) for each in of_chains])
             more = one.round * (2 if one.round == run.draws * run.thin else 1)
-            if _is_enough(states) or one.sweeps + more > run.max_sweeps:
+            with keeping(states):
+                is_enough = _is_enough(states)
+            if is_enough or one.sweeps + more > run.max_sweeps:
                 return states, one, time.perf_counter() - began
             n_round += 1
             for chain in chains:
@@ -259,13 +262,8 @@ def _run_round(
 
 
 def _is_enough(states: dict[str, Array]) -> bool:
-    """Whether r-hat of the latent function, and of a width, is at most 1.01 and the sample size enough."""
+    """Whether what predictions are made of has converged, or there are too few states to judge."""
     n_chains, n_draws = states["latent"].shape[:2]
-    if n_chains < 2 or n_draws < 50:  # too few to judge
+    if n_chains < 2 or n_draws < 50:
         return True
-    import arviz as az
-
-    enough = min(400, n_chains * n_draws // 2)  # what so many draws can have
-    judged = {name: states[name] for name in ("latent", "width") if name in states}
-    rhat, ess = az.rhat(judged), az.ess(judged)
-    return all(bool(rhat[name].max() <= 1.01 and ess[name].min() >= enough) for name in judged)
+    return judge({name: states[name] for name in GATED if name in states}).ok

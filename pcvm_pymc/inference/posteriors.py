@@ -220,7 +220,7 @@ def mixture(posteriors: Sequence[xr.DataTree], weights: ArrayLike) -> xr.DataTre
         joined = xr.concat(parts, "draw", combine_attrs="drop_conflicts").isel(draw=order)
         tree[group] = joined.assign_coords(draw=np.arange(sizes["draw"]))
     constants = tree["constant_data"].to_dataset()
-    tree["constant_data"] = constants.drop_vars(["width", "Phi"])
+    tree["constant_data"] = constants.drop_vars(["width", "Phi"], errors="ignore")
     tree["posterior"].attrs["sampler"] = f"mixture of {len(posteriors)} widths by weights"
     pieces = json.loads(tree.attrs["pieces"])
     tree.attrs["pieces"] = json.dumps(pieces | {"kernel": pieces["kernel"] | {"width": None}})

@@ -109,9 +109,10 @@ def latent_draws(
 
 def _frame(result: xr.DataTree, X_new: ArrayLike) -> Frame:
     """Return new inputs with what their rows are called; raise where columns are others."""
-    centres = result["constant_data"].to_dataset()["centres"]
-    known = centres["feature"].values if "feature" in centres.coords else None
-    return Frame.of(X_new, "X_new", known, centres.sizes["feature"])
+    data = result["constant_data"].to_dataset()
+    rows = data["centres" if "centres" in data else "X"]
+    known = rows["feature"].values if "feature" in rows.coords else None
+    return Frame.of(X_new, "X_new", known, rows.sizes["feature"])
 
 
 def probability_draws(result: xr.DataTree, latent: Array) -> Array:
@@ -214,15 +215,16 @@ def predict(
     likelihood = results.likelihood_of(result)
     is_regression = likelihood.targets == "numbers"
     found: dict[str, Array] = {}
+    frame = _frame(result, X_new)
     if star or (is_regression and "fit" in result):
-        latent, deviation = _moments(result, X_new, kernel, X, star)
+        latent, deviation = _moments(result, frame.values, kernel, X, star)
         found = {"latent": latent[None], "latent_sd": deviation[None]}
     else:
-        found["latent"] = latent_draws(result, X_new, kernel=kernel)
+        found["latent"] = latent_draws(result, frame.values, kernel=kernel)
     posterior = result["posterior"]
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     dims = ("chain", "draw", "obs", *(["class"] if likelihood.n_scores > 1 else []))
-    coords: dict[str, Any] = {"obs": _frame(result, X_new).index}
+    coords: dict[str, Any] = {"obs": frame.index}
     numbers: dict[str, Array] = {}
     if is_regression:
         known = {key: x for key, x in vars(likelihood).items() if isinstance(x, float)}

@@ -20,6 +20,8 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, check_instance
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.bases import RANDOM_KERNEL, AnyKernel, recall_kernel
+from pcvm_pymc.model.coordinates import storable
+from pcvm_pymc.model.graphs import numbers, random_parts
 from pcvm_pymc.model.read import find_parts
 
 _log = logging.getLogger(__name__)
@@ -54,7 +56,7 @@ def pack(model: pm.Model, values: Values, groups: Mapping[str, Any], **attrs: An
         out = xr.Dataset(variables)
         coords: dict[str, Any] = {name: np.arange(out.sizes[name]) for name in ("chain", "draw")}
         known = {name: each for name, each in model.coords.items() if each is not None}
-        coords |= {name: np.asarray(known[name]) for name in known if name in out.dims}
+        coords |= {name: storable(known[name], name) for name in known if name in out.dims}
         library = {"inference_library": "pcvm_pymc"}
         library["inference_library_version"] = version("pcvm_pymc")
         return out.assign_coords(coords).assign_attrs(**library, **attrs)
@@ -181,14 +183,21 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
     A model that is not of the family has none.
     """
     if "class" in model.coords:
-        tree.attrs["classes"] = json.dumps(np.asarray(model.coords["class"]).tolist())
+        classes = storable(model.coords["class"], "the dim 'class'")
+        if classes.dtype.kind in "mM":  # JSON has no dates
+            tree.attrs["classes_dtype"] = classes.dtype.str
+            classes = classes.view(np.int64)
+        tree.attrs["classes"] = json.dumps(classes.tolist())
     try:
         parts = find_parts(model)
     except ValueError as error:
         _log.debug("no pieces recorded: %s", error)
         return tree
-    widths = [v.get_value() for v in model.data_vars if v.name in ("width", "kernel_width")]
-    width = np.asarray(widths[0]).tolist() if widths else None
+    if not random_parts(parts.Phi):
+        data = tree["constant_data"].to_dataset()
+        tree["constant_data"] = data.assign(Phi=(("obs", "basis"), numbers(parts.Phi)))
+    widths = [numbers(v) for v in model.data_vars if v.name in ("width", "kernel_width")]
+    width = widths[0].tolist() if widths else None
     kernel = model.coords.get("kernel")
     problem = _without_data(parts.sign, parts.hyperprior, parts.likelihood, parts.bias_kind)
     pieces = {
@@ -219,7 +228,8 @@ def _as_record(piece: Any) -> dict[str, Any]:
 
 def classes_of(tree: xr.DataTree) -> np.ndarray:
     """Return the classes of a result; 0 and 1 where they are not recorded."""
-    return np.asarray(json.loads(tree.attrs.get("classes", "[0, 1]")))
+    classes = np.asarray(json.loads(tree.attrs.get("classes", "[0, 1]")))
+    return classes.view(tree.attrs.get("classes_dtype", classes.dtype))
 
 
 def likelihood_of(tree: xr.DataTree) -> Likelihood:
@@ -292,7 +302,7 @@ def inputs_of(tree: xr.DataTree, X: ArrayLike | None = None) -> Array:
         If there are not as many as training rows.
     """
     data, n_obs = tree["constant_data"].to_dataset(), len(target_of(tree))
-    known = data["inputs" if "inputs" in data else "centres"].values
+    known = data["X" if "X" in data else "centres"].values
     inputs = known if X is None else as_features(X, n_features=known.shape[1])
     if len(inputs) != n_obs:
         raise ValueError(
@@ -329,7 +339,7 @@ def kernel_of(tree: xr.DataTree, kernel: AnyKernel | None = None) -> KernelPiece
             "the model has no kernel, hence no centres; needed features='kernel'. For other features "
             "give Phi itself: pm.set_data (see sparse_probit_model), or use SparseProbitClassifier"
         )
-    if "X" in data:
+    if not {"kernel", "width"} & {*data.variables, *tree["posterior"].data_vars}:
         raise ValueError(RANDOM_KERNEL)
     return recall_kernel(data, kernel)
 

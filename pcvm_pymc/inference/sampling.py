@@ -11,18 +11,20 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from joblib import cpu_count
-from pymc.stats.convergence import log_warnings, run_convergence_checks
+from pymc.model.transform.optimization import freeze_dims_and_data
+from pymc.stats.convergence import log_warnings, warn_divergences, warn_treedepth
 from pytensor.graph.traversal import ancestors
 
 from pcvm_pymc.core.gibbs import GibbsProblem
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.inference import results
-from pcvm_pymc.inference.chains import GibbsRun, run_chains
+from pcvm_pymc.inference.chains import Chain, GibbsRun, run_chains
+from pcvm_pymc.inference.convergence import convergence, keeping
 from pcvm_pymc.inference.estimates import find_map_em
 from pcvm_pymc.inference.files import as_path
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
-from pcvm_pymc.model.graphs import numbers
+from pcvm_pymc.model.graphs import numbers, random_parts
 from pcvm_pymc.model.read import find_parts, read
 
 # a child of PyMC's logger: shown where PyMC's own messages are, and silenced with them
@@ -53,7 +55,10 @@ def sample(
     quiet: bool = False,
     **kwargs: Any,
 ) -> xr.DataTree:
-    """Sample the posterior of a model of the family, and always run PyMC's convergence checks.
+    """Sample the posterior of a model of the family, and always check its convergence.
+
+    The verdict is that of `compare`: on the latent function, an unknown width, parameters of the likelihood
+    and terms of one's own. Single weights are not judged: one can replace another.
 
     Parameters
     ----------
@@ -97,6 +102,7 @@ def sample(
     -------
     DataTree
         As from `pymc.sample`, with ``log_likelihood``; ``attrs["sampler"]`` of the posterior says what ran.
+        Where something fails after the draws, the error has them as its attribute ``draws``.
 
     Raises
     ------
@@ -157,7 +163,7 @@ def sample(
     given = {"draws": draws, "tune": tune, "chains": chains, "cores": cores, "quiet": quiet}
     given |= {"target_accept": target_accept, "random_seed": random_seed}
     given |= {"progressbar": progressbar, **kwargs}
-    return results.record_model(_sample_nuts(model, nuts_sampler, **given), model)
+    return _sample_nuts(model, nuts_sampler, **given)
 
 
 _DEFAULT = {name: each.default for name, each in signature(sample).parameters.items()}
@@ -165,12 +171,37 @@ _DEFAULT = {name: each.default for name, each in signature(sample).parameters.it
 
 def _sample_nuts(model: pm.Model, nuts_sampler: str, **kwargs: Any) -> xr.DataTree:
     """Return the draws of NUTS with their log likelihood."""
+    results.observed_and_constant_data(model)  # what fails here would fail after the draws
     with model:
         tree = pm.sample(nuts_sampler=nuts_sampler, compute_convergence_checks=False, **kwargs)
-        pm.compute_log_likelihood(tree, progressbar=False)
-    log_warnings(run_convergence_checks(tree, model))
-    tree["posterior"].attrs["sampler"] = f"NUTS ({nuts_sampler})"
-    return tree
+        with keeping(tree):
+            if "log_likelihood" not in tree:
+                pm.compute_log_likelihood(tree, progressbar=False)
+            _report(tree, model)
+            tree["posterior"].attrs["sampler"] = f"NUTS ({nuts_sampler})"
+            return results.record_model(tree, model)
+
+
+def _report(tree: xr.DataTree, model: pm.Model) -> None:
+    """Log what speaks against convergence.
+
+    Judged are the latent function, and what is unknown besides weights and bias, which can replace one
+    another: single ones mix worse, and predictions do not depend on it.
+    """
+    log_warnings([*warn_divergences(tree), *warn_treedepth(tree)])
+    posterior = tree["posterior"].to_dataset()
+    if posterior.sizes["draw"] < 100 or posterior.sizes["chain"] < 2:
+        _log.info("the number of samples is too small to check convergence, or there is one chain")
+        return
+    try:
+        parts = find_parts(model)
+        own = {parts.weight, parts.bias, parts.rate, *parts.precisions, *parts.scales}
+        more = [rv.name for rv in model.free_RVs if rv not in own]
+    except ValueError:  # of no row of the family
+        more = [name for name, x in posterior.items() if not str(x.dims[-1]).endswith("basis")]
+    found = convergence(tree, more)
+    if not found.ok:
+        _log.warning("%s", found)
 
 
 def choose_method(model: pm.Model) -> tuple[Method, str]:
@@ -244,7 +275,9 @@ def _restricted(model: pm.Model, support: str | xr.DataTree) -> pm.Model:
     validation.check_instance("support", support, kinds, "'all', 'map' or a MAP result")
     if isinstance(support, str):
         validation.check_choice("support", support, ("all", "map"))
-    if "Phi" not in model.named_vars or find_parts(model).likelihood.n_scores > 1:
+    parts = find_parts(model)
+    is_fixed = "centres" in model.named_vars and not random_parts(parts.Phi)
+    if not is_fixed or parts.likelihood.n_scores > 1:
         raise ValueError(
             "support needs a model of two classes and a fixed width, whose basis functions are data; build "
             "one with fewer bases (basis=)"
@@ -264,16 +297,28 @@ def _restricted(model: pm.Model, support: str | xr.DataTree) -> pm.Model:
         "Posterior restricted to the %d of %d bases that the MAP retains", len(kept), weight.size
     )
     values = {name: model[name].get_value()[kept] for name in ("signs", "centres")}
-    values["Phi"] = model["Phi"].get_value()[:, kept]
     with model.copy() as restricted:
         pm.set_data(values, coords={"basis": np.asarray(model.coords["basis"])[kept]})
-    return restricted
+    return freeze_dims_and_data(restricted)  # samplers compute the basis functions once
 
 
 def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> xr.DataTree:
     """Return the draws of the Gibbs sampler; convergence is that of all states kept."""
     problem = GibbsProblem.of(read(model, "gibbs"))
-    states, chain, seconds = run_chains(problem, run, rng)
+    results.observed_and_constant_data(model)  # what fails here would fail after the draws
+    ended = run_chains(problem, run, rng)
+    with keeping(ended[0]):
+        return _packed(model, problem, run, ended)
+
+
+def _packed(
+    model: pm.Model,
+    problem: GibbsProblem,
+    run: GibbsRun,
+    ended: tuple[dict[str, Any], Chain, float],
+) -> xr.DataTree:
+    """Return the states of all chains as draws with their log likelihood."""
+    states, chain, seconds = ended
     scores, every = ("class",)[: problem.sign.ndim - 1], chain.n_states // run.draws
     values: dict[str, Any] = {
         "magnitude": (("basis", *scores), states["size"]),
@@ -298,7 +343,7 @@ def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> x
         sweeps=chain.sweeps,
         thin=chain.every * every,
     )
-    log_warnings(run_convergence_checks(tree, model))
+    _report(tree, model)
     for group in ("posterior", "sample_stats", "log_likelihood"):  # without states between draws
         kept = tree[group].to_dataset().isel(draw=slice(every - 1, None, every))
         tree[group] = kept.assign_coords(draw=np.arange(run.draws))

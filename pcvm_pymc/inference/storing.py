@@ -14,6 +14,7 @@ import xarray as xr
 from pcvm_pymc.core.pieces.validation import check_flag
 from pcvm_pymc.inference import files
 from pcvm_pymc.inference.files import StoreError
+from pcvm_pymc.model.coordinates import storable
 
 #: ends of names of netCDF files; any other name is that of a folder with Zarr
 NETCDF = (".nc", ".netcdf")
@@ -65,8 +66,8 @@ def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path
         raise TypeError(f"tree is a {type(tree).__name__}; needed a DataTree, as from find_map_em")
     place = files.as_path(path, "path")
     check_flag("overwrite", overwrite)
-    marked = tree.copy()
-    marked.attrs |= {_WRITER: _OURS, _CHECKSUM: _checksum_of(tree)}
+    marked = tree.map_over_datasets(_storable)
+    marked.attrs |= {_WRITER: _OURS, _CHECKSUM: _checksum_of(marked)}
     target = place.resolve()  # of a link, what it points to
     with files.replacing(target, partial(_check_replaceable, target, overwrite)) as unfinished:
         if place.suffix in NETCDF:
@@ -77,6 +78,15 @@ def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path
         else:
             marked.to_zarr(str(unfinished), mode="w", consolidated=False)
     return place
+
+
+def _storable(data: xr.Dataset) -> xr.Dataset:
+    """Return data with the coordinates that a file can keep, of results that were made elsewhere too."""
+    objects = {name: each for name, each in data.coords.items() if each.dtype.kind == "O"}
+    kept = {
+        name: (x.dims, storable(x.values, str(name))) for name, x in objects.items() if x.ndim == 1
+    }
+    return data.assign_coords(kept)
 
 
 def _check_replaceable(path: Path, overwrite: bool) -> None:
@@ -122,9 +132,15 @@ def _checksum_of(tree: xr.DataTree) -> str:
     for group in tree.subtree:
         data = group.to_dataset(inherit=False)
         for name, each in data.variables.items():
-            array = np.asarray(each.values)  # text comes back as objects
+            array = np.asarray(each.values)
             key = f"{group.path}/{name}, {each.dims}, {name in data.coords}"
-            values[key] = array.astype("U") if array.dtype.kind == "O" else array
+            if array.dtype.kind == "O":  # as which text comes back
+                array = array.astype("U")
+            elif array.dtype.kind in "mM":  # dates come back in another unit
+                whole = array.astype(f"{array.dtype.kind}8[s]")
+                rest = (array - whole).astype("m8[ns]")
+                array = np.stack([whole.astype(np.int64), rest.astype(np.int64)])
+            values[key] = array
         # an attribute of one element comes back as a scalar
         attrs = {name: np.ravel(each).tolist() for name, each in data.attrs.items()}
         values[f"{group.path} attributes"] = np.array(json.dumps(attrs, sort_keys=True))
@@ -175,16 +191,17 @@ def load(path: str | Path) -> xr.DataTree:
         _check_netcdf(place)
     try:
         tree = _read(place)
+        writer, checksum = tree.attrs.pop(_WRITER, None), tree.attrs.pop(_CHECKSUM, None)
+        found = _checksum_of(tree)
     except Exception as error:  # libraries and their codecs have errors of many kinds
         raise StoreError(f"{path} cannot be read as {what} ({error}); {_REMEDY}") from None
-    writer, checksum = tree.attrs.pop(_WRITER, None), tree.attrs.pop(_CHECKSUM, None)
     if writer is None and checksum is None:
         warnings.warn(
             f"{path} has no checksum, as one that was not written by save: damage cannot be told",
             UserWarning,
             stacklevel=2,
         )
-    elif checksum != _checksum_of(tree):
+    elif checksum != found:
         raise StoreError(f"{path} is damaged (its checksum differs); {_REMEDY}")
     return tree
 
@@ -196,6 +213,8 @@ def _read(path: Path) -> xr.DataTree:
 
         h5py.File(path).close()  # the wrapper does not end cleanly on files of other formats
         options = {"engine": "h5netcdf"}
+    # in seconds where they are whole ones: those of nanoseconds end in the year 2262
+    options["decode_times"] = xr.coders.CFDatetimeCoder(time_unit="s")
     with xr.open_datatree(str(path), **options) as stored:
         groups = stored.load().to_dict()
     return xr.DataTree.from_dict({name: groups[name] for name in sorted(groups)})

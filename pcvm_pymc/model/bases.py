@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -16,7 +17,9 @@ from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces import kernels, validation
 from pcvm_pymc.core.pieces.centres import choose_means, choose_rows
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.model.coordinates import native
 from pcvm_pymc.model.graphs import is_random, numbers, random_parts
+from pcvm_pymc.model.matrices import at_width, matrix
 
 _log = logging.getLogger("pymc.pcvm_pymc")
 
@@ -26,7 +29,6 @@ type AnyKernel = kernels.Kernel | pm.gp.cov.Covariance
 _MEDIAN = (
     "width=%.4g: the median distance between rows; select(X, y, over=('width',)).width chooses one"
 )
-_RECALLED = ("centres", "width", "kernel_width", "inputs", "X", "squared_distance", "Phi")
 _N_CHECKED = 3  # rows whose basis functions tell whether a kernel is the model's
 
 
@@ -80,6 +82,14 @@ class Names:
         if self.obs not in model.coords:
             model.add_coords({self.obs: index})
             return
+        known = model.coords[self.obs]
+        if known is not None and native(known).dtype.kind == "O":
+            bad = next((each for each in known if not isinstance(each, str)), None)
+            if bad is not None:
+                raise ValueError(
+                    f"the dim {self.obs!r} of the model in this block has {validation.shown(bad)}; needed "
+                    "numbers, dates or text: list(map(str, ...))"
+                )
         found = int(numbers(model.dim_lengths[self.obs]))
         if found != len(index):
             raise ValueError(
@@ -165,7 +175,7 @@ DECLARED_KERNELS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
 }
 
 
-def distances(X: Array, centres: Array, ndim: int = 2) -> Array:
+def _distances(ndim: int, X: Array, centres: Array, _: Any) -> Array:
     """Return squared distances between rows and centres, separately by feature where `ndim` is 3."""
     if ndim > 2:
         return np.square(X.T[:, :, None] - centres.T[:, None, :])
@@ -195,14 +205,6 @@ def _width_name(kernel_name: str) -> str:
     return "width" if kernel_name == kernels.RBF.name else "kernel_width"
 
 
-def kernel_data(model: pm.Model, names: Names) -> dict[str, Any]:
-    """Return the coords and data that `recall_kernel` reconstructs the kernel from."""
-    stored = {v.name: v.get_value() for v in model.data_vars}
-    own = {name: stored[names(name)] for name in _RECALLED if names(name) in stored}
-    kernel = names("kernel")
-    return {**own, "kernel": model.coords[kernel]} if kernel in model.coords else own
-
-
 def recall_kernel(
     stored: Mapping[str, Any], kernel: AnyKernel | None = None
 ) -> kernels.KernelPiece:
@@ -211,9 +213,8 @@ def recall_kernel(
     Parameters
     ----------
     stored : mapping of str to array_like
-        Coords and data of the model, as `kernel_data` returns them or as a result's group
-        ``constant_data`` has them: of ``kernel`` (its name; absent: the RBF), ``width`` or
-        ``kernel_width``, ``inputs``, ``centres`` and ``Phi``, those that there are.
+        A result's group ``constant_data``: of ``kernel`` (its name; absent: the RBF), ``width`` or
+        ``kernel_width``, ``X``, ``centres`` and ``Phi``, those that there are.
     kernel : str, callable, KernelPiece or pm.gp.cov.Covariance, optional
         Needed where it was a function or a covariance, which are not stored.
 
@@ -235,8 +236,8 @@ def recall_kernel(
         if isinstance(kernel, kernels.KernelPiece):
             differs = differs or not np.array_equal(kernel.width, width)
         piece = piece.with_width(width)
-    if not differs and name != kernels.RBF.name and "inputs" in stored and "Phi" in stored:
-        rows, centres, Phi = (np.asarray(stored[each]) for each in ("inputs", "centres", "Phi"))
+    if not differs and name != kernels.RBF.name and "X" in stored and "Phi" in stored:
+        rows, centres, Phi = (np.asarray(stored[each]) for each in ("X", "centres", "Phi"))
         values = piece(rows[:_N_CHECKED], centres)
         differs = not np.allclose(values, Phi[:_N_CHECKED], rtol=1e-9, atol=1e-12)
     if differs:
@@ -273,10 +274,10 @@ class Bases:
     def declare(
         self, model: pm.Model, names: Names, columns: NDArray[Any]
     ) -> tuple[TensorVariable, Array]:
-        """Declare Phi; return it and its values (at the median distance where the width is random).
+        """Declare the data that Phi is computed from; return it and its values.
 
-        Phi is plain data where nothing in it is unknown, so that NUTS does not compute it at every step.
-        `columns` are the names of the features.
+        They are those at the median distance where the width is random. Where nothing in it is unknown,
+        NUTS does not compute it at every step. `columns` are the names of the features.
         """
         validation.warn_constant(self.X)
         # these weigh the features themselves
@@ -284,37 +285,39 @@ class Bases:
         if not weighed:
             validation.warn_unscaled(self.X, columns.tolist())
         model.add_coords(names.coords({"feature": columns}))
-        if self.kernel is None:
-            matrix = kernels.feature_matrix(self.X, self.features)
-            model.add_coords(names.coords({"basis": np.arange(matrix.shape[1])}))
-            return pm.Data(names("Phi"), matrix, dims=names.dims("obs", "basis")), matrix
-        kernel, X, centres = self.kernel, self.X, self.centres
-        coords = {"basis": np.arange(len(centres)), "kernel": [kernel.name]}
+        kernel, one = self.kernel, pt.constant(1.0)
+        X = pm.Data(names("X"), self.X, dims=names.dims("obs", "feature"))
+        if kernel is None:
+            piece = kernels.FeatureColumns(self.features)
+            each = np.arange(kernels.feature_matrix(self.X[:1], self.features).shape[1])
+            model.add_coords(names.coords({"basis": each}))
+            return matrix(partial(at_width, piece), X, pt.constant(1.0 * each[:, None]), one)
+        coords = {"basis": np.arange(len(self.centres)), "kernel": [kernel.name]}
         model.add_coords(names.coords(coords))
-        points = pm.Data(names("centres"), centres, dims=names.dims("basis", "feature"))
-        rows = names.dims("obs", "feature")
-        if isinstance(kernel, Covariance) and kernel.is_random:  # computed from the inputs
-            inputs = pm.Data(names("X"), X, dims=rows)
-            typical = kernels.rbf(kernels.squared_distances(X, centres), kernels.median_distance(X))
-            return kernel.covariance(inputs, points), typical
-        pm.Data(names("inputs"), X, dims=rows)  # for results
-        if kernel.name != kernels.RBF.name:  # its coordinate names the kernel in results
-            pm.Data(names("kernel_name"), np.ones(1), dims=names.dims("kernel"))
+        points = pm.Data(names("centres"), self.centres, dims=names.dims("basis", "feature"))
+        if isinstance(kernel, Covariance) and kernel.is_random:
+            apart = kernels.squared_distances(self.X, self.centres)
+            return kernel.covariance(X, points), kernels.rbf(apart, kernels.median_distance(self.X))
+        if kernel.name != kernels.RBF.name:
+            declare_name(model, names("kernel_name"), names("kernel"))
         if isinstance(kernel, kernels.Radial) and isinstance(self.width, TensorVariable):
             width = own_variable(model, self.width, names("width"))
-            apart = distances(X, centres, 2 + width.ndim)
-            dims = names.dims("feature", "obs", "basis")[-apart.ndim :]
-            squared = pm.Data(names("squared_distance"), apart, dims=dims)
+            squared, _ = matrix(partial(_distances, 2 + width.ndim), X, points, one)
             inverse = 1.0 / pt.sqr(width)
             square = pt.tensordot(inverse, squared, 1) if width.ndim else squared * inverse
-            typical = kernel.with_width(kernels.median_distance(X))(X, centres)
+            typical = kernel.with_width(kernels.median_distance(self.X))(self.X, self.centres)
             return DECLARED_KERNELS[kernel.name](square), typical
         if _has_width(kernel):
-            pm.Data(names(_width_name(kernel.name)), kernel.width)
-        Phi = kernel(X, centres)
+            one = pm.Data(names(_width_name(kernel.name)), kernel.width)
+        Phi, value = matrix(partial(at_width, kernel), X, points, one)
         if kernel.name == kernels.RBF.name:
-            _warn_of_width(Phi, X, np.round(kernel.width, 6))
-        return pm.Data(names("Phi"), Phi, dims=names.dims("obs", "basis")), Phi
+            _warn_of_width(value, self.X, np.round(kernel.width, 6))
+        return Phi, value
+
+
+def declare_name(model: pm.Model, name: str, dim: str) -> None:
+    """Record what the coordinate of a dim says, where `pm.sample` keeps it; it is constant."""
+    model.register_data_var(pt.constant(np.ones(1), name=name), dims=(dim,))
 
 
 def choose_bases(

@@ -29,7 +29,8 @@ from pcvm_pymc.core.pieces.priors import (
 )
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room
-from pcvm_pymc.model.bases import AnyKernel, Names, Width, choose_bases, own_variable
+from pcvm_pymc.model.bases import AnyKernel, Names, Width, choose_bases, declare_name, own_variable
+from pcvm_pymc.model.coordinates import native, storable
 from pcvm_pymc.model.data import Frame, KernelModel
 from pcvm_pymc.model.distributions import ProbitBernoulli, ndtr
 from pcvm_pymc.model.multinomial import MultinomialProbit
@@ -72,7 +73,7 @@ def build(
     ValueError
         For input that cannot be used; the message says what was found and what is needed.
     """
-    frame, kernel = Frame.of(X), options.get("kernel", "rbf")
+    frame = Frame.of(X)
     ours = {*getfullargspec(_declare_function).kwonlyargs, *getfullargspec(choose_bases).kwonlyargs}
     nuisance = {name: options.pop(name) for name in set(options) - ours}
     link, nuisance = _link(row, likelihood, nuisance)
@@ -86,9 +87,7 @@ def build(
         DECLARED_LIKELIHOODS[link](latent, observed, **nuisance)
         if link not in _TOLD_BY_SHAPES:
             model.add_coords({"likelihood": [link]})
-            pm.Data("likelihood_name", np.ones(1), dims="likelihood")
-    if isinstance(model, KernelModel) and not isinstance(kernel, str):
-        model.kernel = kernel
+            declare_name(model, "likelihood_name", "likelihood")
     return model
 
 
@@ -374,10 +373,13 @@ class _Targets:
         if kind == "numbers":
             known = validation.as_targets(y, n_obs)
             LIKELIHOODS[link].check_targets(known)
-        elif kind == "classes":
-            known, classes = validation.as_classes(y, n_obs)
         else:
-            known, classes = validation.as_labels(y, n_obs, one_class=one_class)
+            labels = native(validation.present_labels(y))
+            if kind == "classes":
+                known, found = validation.as_classes(labels, n_obs)
+            else:
+                known, found = validation.as_labels(labels, n_obs, one_class=one_class)
+            classes = storable(found, "y")
         return cls(known, kind, classes)
 
     @property

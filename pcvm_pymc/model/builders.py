@@ -82,8 +82,8 @@ def pcvm_model(
     pm.Model
         Coords ``obs``, ``basis``, ``class``, ``kernel`` (its name); variables ``magnitude`` (sizes of the
         weights), ``bias`` and, of an unknown scale, ``rate``, the deterministics ``weight`` (signed) and
-        ``latent``, and the observed ``label``. Data: ``Phi`` and ``width`` (or ``squared_distance`` where
-        the width is random), ``inputs`` (`X`), ``centres``, ``signs``, ``hyperprior`` and the labels ``y``.
+        ``latent``, and the observed ``label``. Data, which can be set and change what follows from them:
+        ``X``, ``centres``, ``width`` (a random one is a variable), ``signs``, ``hyperprior``, labels ``y``.
 
     Raises
     ------
@@ -98,8 +98,13 @@ def pcvm_model(
 
     Notes
     -----
-    ``pm.set_data({"X": X_new})`` gives the model new rows, with placeholders for their labels. In a model of
-    your own, to which this one was added, and after `pm.do`: ``pm.set_data(**new_data(model, X_new))``.
+    ``pm.set_data({"X": X_new})`` gives the model new rows, with placeholders for their labels where there are
+    more or fewer. In a model of your own, to which this one was added, and after `pm.do`, these have to be
+    set too: ``pm.set_data(**new_data(model, X_new))``. Samplers compute the basis functions once, unless the
+    width is random.
+
+    What the index of a table and labels are becomes coordinates. What no file can keep (time zones, periods,
+    intervals, several levels, mixed types) is kept as text, which is logged.
 
     Where the signs come from the labels, the model is not generative in y: what is well defined
     is the posterior with the signs as constants.
@@ -174,7 +179,7 @@ def sparse_probit_model(
     -------
     pm.Model
         Coords ``obs``, ``basis`` and ``class``; variables ``weight``, ``bias``, the deterministic
-        ``latent`` and the observed ``label``. Data: ``Phi`` (the features), ``hyperprior``, ``y``, and
+        ``latent`` and the observed ``label``. Data: ``X``, ``hyperprior``, ``y``, and
         for a kernel ``centres`` and its width. New rows come as for `pcvm_model`.
 
     Raises

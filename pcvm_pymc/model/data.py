@@ -8,29 +8,26 @@ import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.core.pieces import validation
-from pcvm_pymc.core.pieces.kernels import feature_matrix
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_targets, shown
-from pcvm_pymc.model.bases import AnyKernel, Names, distances, kernel_data, recall_kernel
+from pcvm_pymc.model.bases import Names
+from pcvm_pymc.model.coordinates import storable
 from pcvm_pymc.model.read import likelihood_name
 
 
 class KernelModel(pm.Model):
-    """A model that recomputes its basis functions when its inputs are set: ``pm.set_data({"X": X_new})``.
+    """A model that takes new rows alone: ``pm.set_data({"X": X_new})``.
 
-    Basis functions are data of the model, so that samplers do not compute them at every step. Setting ``X``
-    computes them for the new rows and gives the observed variable as many placeholders. The rows are
-    numbered, or named by a table's index.
+    Where they are more or fewer, the observed variable has as many placeholders. The rows are numbered, or
+    named by a table's index.
     """
-
-    kernel: AnyKernel | None = None  # given apart where it is no part of the data
 
     def set_data(self, name: str, values: Any, coords: Any = None) -> None:
         """Set data of the model; see `pymc.Model.set_data`."""
         coords = dict(coords or {})
         if name == "X":
-            new = new_data(self, values, kernel=self.kernel)
+            new = new_data(self, values)
             length = len(self.coords["obs"])
             for each, value in new["new_data"].items():
                 if each != "y" or len(value) != length:
@@ -62,7 +59,6 @@ def new_data(
     X_new: ArrayLike,
     y_new: ArrayLike | None = None,
     *,
-    kernel: AnyKernel | None = None,
     name: str = "latent",
     dim: str = "obs",
 ) -> dict[str, Any]:
@@ -78,9 +74,6 @@ def new_data(
     y_new : array_like, shape (n_new,), optional
         Labels 0 and 1 (of several classes: their numbers, from 0), or targets; only
         placeholders (zeros) are needed to predict.
-    kernel : callable, KernelPiece or pm.gp.cov.Covariance, optional
-        The kernel that the model was built with. Needed where it was a function or a covariance; the
-        model's data say which of the others it was.
     name, dim : str
         Of the latent function and its rows, as `pcvm_latent` was given them.
 
@@ -93,7 +86,7 @@ def new_data(
     Raises
     ------
     ValueError
-        If the rows cannot be used, or the kernel is needed or not the model's.
+        If the rows cannot be used.
 
     Examples
     --------
@@ -114,7 +107,7 @@ def new_data(
     columns = model.coords[names("feature")]
     frame = Frame.of(X_new, "X_new", columns, len(columns))
     X_new = frame.values
-    values = _new_functions(model, names, X_new, kernel)
+    values: dict[str, Any] = {names("X"): X_new}
     if "y" in model.named_vars:
         observed = np.zeros(len(X_new), dtype=model["y"].dtype)
         if y_new is not None:
@@ -125,25 +118,6 @@ def new_data(
             "y_new was given, and the model has no data 'y'; set those of your likelihood in the same call"
         )
     return {"new_data": values, "coords": {dim: frame.index}}
-
-
-def _new_functions(
-    model: pm.Model, names: Names, X_new: Array, kernel: AnyKernel | None
-) -> dict[str, Any]:
-    """Return the basis functions at new rows, or what the model computes them from."""
-    if names("centres") not in model.named_vars:  # no kernel
-        linear = model[names("Phi")].get_value().shape[1] == X_new.shape[1]
-        return {names("Phi"): feature_matrix(X_new, "linear" if linear else "quadratic")}
-    stored = kernel_data(model, names)
-    values: dict[str, Any] = {name: X_new for name in ("X", "inputs") if name in stored}
-    if kernel is not None or "Phi" in stored:
-        piece = recall_kernel(stored, kernel)
-    if "squared_distance" in stored:
-        squared = stored["squared_distance"]
-        values["squared_distance"] = distances(X_new, stored["centres"], squared.ndim)
-    elif "Phi" in stored:
-        values["Phi"] = piece(X_new, stored["centres"])
-    return {names(name): value for name, value in values.items()}
 
 
 def _observed(model: pm.Model, y_new: ArrayLike, n_new: int) -> NDArray[Any]:
@@ -198,14 +172,14 @@ class Frame:
         """
         names = validation.column_names(X, name)
         if names is not None and known is not None:
-            _check_names(names, np.asarray(known).tolist(), name)
+            _check_names(storable(names, name).tolist(), np.asarray(known).tolist(), name)
         values = as_features(X, name, n_features)
         index = validation.coordinate(X, 0) if hasattr(X, "dims") else getattr(X, "index", None)
         has_index = index is not None and not callable(index) and len(index) == len(values)
         return cls(
             values,
-            np.asarray(index) if has_index else np.arange(len(values)),
-            np.arange(values.shape[1]) if names is None else np.asarray(names),
+            storable(index, f"the index of {name}") if has_index else np.arange(len(values)),
+            np.arange(values.shape[1]) if names is None else storable(names, f"columns of {name}"),
         )
 
 

@@ -378,7 +378,7 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
     """Return the problem at the model's data."""
     label, moves = _labels(model, parts), None
     if parts.width is None:
-        known = (each.get_value() for each in model.data_vars if each.name == "width")
+        known = (graphs.numbers(each)[()] for each in model.data_vars if each.name == "width")
         width = next(known, np.nan) * 1.0
         Phi = graphs.numbers(parts.Phi)
     else:

@@ -91,7 +91,7 @@ def test_a_free_width_is_fixed_at_its_median_and_results_have_their_inputs():
     assert lines[0].startswith("Projection onto ")
     assert sum("chosen" in line for line in lines) == 1
     without = tree.copy()  # as results were packed before
-    without["constant_data"] = without["constant_data"].to_dataset().drop_vars("inputs")
+    without["constant_data"] = without["constant_data"].to_dataset().drop_vars("X")
     refused("40 rows and its bases 10; needed the training inputs", pcvm.project, without)
     np.testing.assert_array_equal(found.reference.centres.sign, label[:10])
     np.testing.assert_array_equal(found.reference.centres.rows, np.arange(10))

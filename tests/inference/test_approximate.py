@@ -3,7 +3,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 from calibration import posterior_on_a_grid
-from problems import blobs, refused
+from problems import basis_of, blobs, refused
 from scipy.special import log_ndtr, ndtr
 
 import pcvm_pymc as pcvm
@@ -36,7 +36,7 @@ def test_probabilities_are_nearly_those_of_quadrature(method, worst, wrong_sprea
     X, label = blobs(24, seed=7, fixed=True)
     options = {"basis": X[:2], "signs": label[:2], "hyperprior": PLUG_IN, "width": 1.2}
     model = pcvm.pcvm_model(X, (label > 0).astype(int), **options)
-    Phi = model["Phi"].get_value()
+    Phi = basis_of(model)
     points, share = posterior_on_a_grid(Phi, label, label[:2], PLUG_IN, Probit())
     p = ndtr((points[:, :2] * label[:2]) @ Phi.T + points[:, 2:])
     mean = share @ p
@@ -55,7 +55,7 @@ def test_what_comes_back_is_a_result(method, tmp_path):
     signs = np.asarray(model["signs"].get_value())
     np.testing.assert_array_equal(draws["weight"], draws["magnitude"] * signs)
     assert float(draws["magnitude"].min()) >= 0.0
-    Phi = np.asarray(model["Phi"].get_value())
+    Phi = np.asarray(basis_of(model))
     latent = draws["weight"].values @ Phi.T + draws["bias"].values[..., None]
     np.testing.assert_allclose(draws["latent"], latent, atol=1e-10)
     label = np.where(model["y"].get_value() > 0, 1.0, -1.0)

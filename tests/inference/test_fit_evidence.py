@@ -117,7 +117,7 @@ def test_rvm_star_needs_the_training_inputs():
     given = pcvm.predict(tree, x, star=True, X=x)["predictions"]["latent_sd"]
     np.testing.assert_array_equal(remembered, given)
     without = tree.copy()  # as results were packed before
-    without["constant_data"] = without["constant_data"].to_dataset().drop_vars("inputs")
+    without["constant_data"] = without["constant_data"].to_dataset().drop_vars("X")
     refused("needed the training inputs as X", pcvm.predict, without, x, star=True)
     refused("needed the 40 training inputs", pcvm.predict, tree, x, star=True, X=x[::-1])
     refused("for star=True", pcvm.predict, tree, x, X=x)

@@ -1,15 +1,20 @@
 import logging
+from importlib import import_module
 
 import numpy as np
 import pymc as pm
 import pytest
-from problems import blobs, refused
+from problems import blobs, interrupted, refused
 from runs import SHALLOW
 
 from pcvm_pymc import EMOptions, Hyperprior, Start, find_map_em, latent_draws, pcvm_model, sample
 from pcvm_pymc.assessment.comparison import convergence
 from pcvm_pymc.experiments.datasets import ripley_mixture
+from pcvm_pymc.inference import chains, results
+from pcvm_pymc.inference.results import pack
 from pcvm_pymc.model.read import read
+
+sampling = import_module("pcvm_pymc.inference.sampling")  # whose function has its name
 
 SHORT = {"chains": 2, "cores": 1, "progressbar": False, "random_seed": 1, "quiet": True}
 
@@ -88,3 +93,55 @@ def test_the_model_on_the_stack_is_used():
     with pcvm_model(X, label):
         result = find_map_em(progressbar=False)
     assert result["optimizer_result"]["success"].item()
+
+
+@pytest.mark.parametrize("where", ["convergence", "log likelihood", "packing", "rounds"])
+def test_draws_are_handed_back_with_what_fails_after_them(where, monkeypatch):
+    """Whatever is raised once there are draws, an interrupt too, has them."""
+    X, label = blobs(20, seed=40)
+    model = pcvm_model(X, label, width=1.2)
+    method = "nuts" if where in ("convergence", "log likelihood") else "gibbs"
+    place, name = {
+        "convergence": (sampling, "_report"),
+        "log likelihood": (pm, "compute_log_likelihood"),
+        "packing": (results, "pack"),
+        "rounds": (chains, "judge"),
+    }[where]
+    few = SHALLOW if method == "nuts" else {"max_sweeps": 1500}
+    monkeypatch.setattr(place, name, interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        sample(model, method=method, draws=60, tune=5, **few, **SHORT)
+    monkeypatch.undo()
+    draws = caught.value.draws
+    latent = draws["posterior"]["latent"].values if method == "nuts" else draws["latent"]
+    assert latent.shape[0] == 2
+    assert latent.shape[2] == 20
+    assert "in the attribute draws" in caught.value.__notes__[0]
+
+
+def test_one_verdict_on_convergence(caplog):
+    """Of the latent function, the width and the likelihood: single weights mix worse, and may."""
+    draws = np.random.default_rng(0).normal(size=(4, 500, 3))
+    away = draws + np.arange(4)[:, None, None]
+    X, label = blobs(3, seed=1)
+    model = pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5), basis=X, signs=label)
+    for weight, latent, width, ok in [
+        (draws, draws, draws, True),
+        (away, draws, draws, True),
+        (draws, away, draws, False),
+        (draws, draws, away, False),
+    ]:
+        values = {
+            "magnitude": (("basis",), weight),
+            "latent": (("obs",), latent),
+            "width": ((), width[..., 0]),
+        }
+        tree = pack(model, values, {})
+        caplog.clear()
+        sampling._report(tree, model)
+        found = convergence(tree)
+        assert found.ok == ok == (not caplog.messages)
+        assert chains._is_enough({"latent": latent, "width": width[..., 0]}) == ok
+        if not ok:
+            assert caplog.messages == [str(found)]
+            assert f"latent function, width: worst r-hat {found.rhat:.3f}" in str(found)

@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from calibration import assert_means, assert_same_law, posterior_on_a_grid
-from problems import blobs, map_result, refused
+from problems import basis_of, blobs, map_result, refused
 from scipy.special import ndtr
 
 import pcvm_pymc as pcvm
@@ -55,7 +55,7 @@ def test_pymcs_step_and_gibbs_draw_the_posterior():
         step = pm.sample(800, **options, **QUIET)
     assert (step["sample_stats"]["sweeps"] == 3).all()
     gibbs = pcvm.sample(model, method="gibbs", draws=800, random_seed=2, **QUIET)
-    Phi = model["Phi"].get_value()
+    Phi = basis_of(model)
 
     def functions(sizes, bias):
         latent = (sizes * label[:2]) @ Phi.T + bias[..., None]

@@ -1,17 +1,29 @@
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
-from problems import blobs, laplacian, log_joint, map_result, refused
+from problems import basis_of, blobs, laplacian, log_joint, map_result, refused
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import ancestors
 
 from pcvm_pymc import Hyperprior, latent_draws, new_data, pcvm_latent, pcvm_model
 from pcvm_pymc.core.pieces.centres import choose_means
-from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import (
+    RBF,
+    LinearSpline,
+    MatrixRBF,
+    feature_matrix,
+    median_distance,
+    rbf,
+    squared_distances,
+)
 from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.model.bases import as_piece
 from pcvm_pymc.model.builders import mpcvm_model, mrvm_model, rvm_model, sparse_probit_model
+from pcvm_pymc.model.graphs import numbers, shape_of
 from pcvm_pymc.model.read import find_parts, read
 
 QUICK = {"draws": 20, "tune": 20, "chains": 1, "random_seed": 1, "quiet": True}
@@ -63,25 +75,83 @@ def cubic(X, Z, width):
     return np.abs(X[:, :1] - Z[:, 0]) ** 3 / width
 
 
-KERNELS = {"rbf": "rbf", "function": cubic, "covariance": pm.gp.cov.Matern52(2, ls=0.8)}
+MATRIX = MatrixRBF([[2.0, 0.3], [0.3, 1.0]])
+COVARIANCE = pm.gp.cov.Matern52(2, ls=0.8)
+#: what is given, and Phi of rows and centres at a factor of the width
+DATA = {
+    "rbf": ({"width": 0.9}, lambda A, Z, k: RBF(k * 0.9)(A, Z)),
+    "vector": ({"width": [0.9, 2.0]}, lambda A, Z, k: RBF(k * np.array([0.9, 2.0]))(A, Z)),
+    "random": ({"width": pm.LogNormal}, lambda A, Z, k: RBF(0.7)(A, Z)),
+    "random vector": ({"width": (2,)}, lambda A, Z, k: RBF(np.array([0.7, 0.7]))(A, Z)),
+    "spline": ({"kernel": "linear-spline"}, lambda A, Z, k: LinearSpline()(A, Z)),
+    "matrix": ({"kernel": MATRIX}, lambda A, Z, k: replace(MATRIX, width=k)(A, Z)),
+    "function": ({"kernel": cubic, "width": 3.0}, lambda A, Z, k: cubic(A, Z, 3.0 * k)),
+    "covariance": ({"kernel": COVARIANCE}, lambda A, Z, k: COVARIANCE(A, Z).eval()),
+    "linear": ({"features": "linear"}, lambda A, Z, k: A),
+    "quadratic": ({"features": "quadratic"}, lambda A, Z, k: feature_matrix(A, "quadratic")),
+}
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-def test_setting_the_inputs_sets_all_that_follows_from_them(data, kernel):
+@pytest.mark.parametrize("case", DATA)
+@pytest.mark.parametrize("several", [False, True])
+def test_what_is_set_is_what_the_model_computes_from(data, case, several):
+    """All data are in the graph; each that can be set changes the latent function to NumPy's value."""
+    (X, y), (given, Phi) = data, DATA[case]
+    given = dict(given)
+    if "random" in case:
+        given["width"] = pm.LogNormal.dist(0.0, 0.5, shape=2 if case.endswith("vector") else ())
+    is_kernel = "features" not in given
+    build = sparse_probit_model if not is_kernel else mrvm_model if several else rvm_model
+    own = {"likelihood": "probit"} if build is rvm_model else {}
+    target = np.arange(30) % 3 if build is mrvm_model else y
+    model = build(X, target, **given | own | ({"basis": X[:6]} if is_kernel else {}))
+    constants = [each for each in model.data_vars if isinstance(each, Constant)]
+    known = set(ancestors(model.deterministics + model.observed_RVs))
+    assert set(model.data_vars) - {*constants, model["y"]} <= known
+    assert {"X"} <= set(model.named_vars)
+    assert not {"inputs", "Phi", "squared_distance"} & set(model.named_vars)
+    weight = np.random.default_rng(1).normal(size=shape_of(model["weight"]))
+    point = {model["weight"]: weight, model["bias"]: 0.3 * np.ones(weight.shape[1:])}
+    if "random" in case:
+        point[model["width"]] = np.array([0.7, 0.7]) if case.endswith("vector") else 0.7
+
+    def check(rows, centres, k=1.0, of=model):
+        at = {of[x.name]: value for x, value in point.items()}
+        wanted = Phi(np.asarray(rows), centres, k) @ weight + 0.3
+        np.testing.assert_allclose(numbers(of["latent"], at), wanted, rtol=1e-10, atol=1e-12)
+
+    check(X, X[:6])
+    for rows in (X + 0.1, pd.DataFrame(X[:4] + 0.05, index=list("abcd")), X):
+        with model:
+            pm.set_data({"X": rows})
+        check(rows, X[:6])
+        assert model["y"].get_value().shape == (len(rows),)
+    plain = pm.do(model, {})  # an ordinary model, which has no rule of its own for new rows
+    with plain:
+        pm.set_data({"X": X[::-1] - 0.2})
+    check(X[::-1] - 0.2, X[:6], of=plain)
+    with model:
+        if is_kernel:
+            pm.set_data({"centres": X[6:12]})
+        width = {"width", "kernel_width"} & {each.name for each in model.data_vars}
+        for name in width:
+            pm.set_data({name: 1.5 * model[name].get_value()})
+    check(X, X[6:12], 1.5 if width else 1.0)
+    for each in constants:
+        with model, pytest.raises(TypeError, match=each.name):
+            pm.set_data({each.name: [2.0]})
+
+
+def test_new_rows_have_their_names_and_placeholders(data):
     X, y = data
-    model = pcvm_model(*data, kernel=kernel)
-    wanted = new_data(model, X[:4] + 0.05, kernel=kernel)["new_data"]["Phi"]
-    rows = pd.DataFrame(X[:4] + 0.05, index=list("abcd"))
+    model = pcvm_model(X, y)
     with model:
         pm.set_data({"y": y[3::-1], "X": X[:4] + 0.05})  # in any order, and without coords
         np.testing.assert_array_equal(model["y"].get_value(), y[3::-1])
         pm.set_data({"X": X})
-        pm.set_data({"X": rows})
-    np.testing.assert_array_equal(model["Phi"].get_value(), wanted)
-    np.testing.assert_array_equal(model["inputs"].get_value(), rows)
+        pm.set_data({"X": pd.DataFrame(X[:4], index=list("abcd"))})
     np.testing.assert_array_equal(model["y"].get_value(), np.zeros(4))
     assert model.coords["obs"] == tuple("abcd")
-    assert model["latent"].shape.eval().tolist() == [4]
     with pytest.raises(ValueError, match="X_new has 1 features; needed 2"), model:
         pm.set_data({"X": X[:, :1]})
 
@@ -132,7 +202,7 @@ def test_new_data_for_a_random_width_and_a_covariance(data):
     np.testing.assert_array_equal(values["new_data"]["X"], X[:3])
     np.testing.assert_array_equal(values["new_data"]["y"], [0, 1, 1])
     other = new_data(pcvm_model(X, y, width=pm.LogNormal.dist(0.0, 1.0)), X[:3])
-    assert other["new_data"]["squared_distance"].shape == (3, 30)
+    np.testing.assert_array_equal(other["new_data"]["X"], X[:3])
     refused("X_new has 1 features; needed 2", new_data, model, X[:3, :1])
 
 
@@ -140,10 +210,10 @@ def test_covariances_and_functions_are_kernels(data):
     X, y = data
     rbf = pcvm_model(X, y, width=np.sqrt(2.0) * 0.8)
     covariance = pcvm_model(X, y, kernel=pm.gp.cov.ExpQuad(2, ls=0.8))
-    found, wanted = (each["Phi"].get_value() for each in (covariance, rbf))
+    found, wanted = (basis_of(each) for each in (covariance, rbf))
     np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-300)
     linear = pcvm_model(X, y, kernel=lambda A, B, width: A @ B.T)
-    np.testing.assert_allclose(linear["Phi"].get_value(), X @ X.T)
+    np.testing.assert_allclose(basis_of(linear), X @ X.T)
 
 
 COMBINED = {
@@ -161,7 +231,7 @@ def test_combined_covariances_are_kernels(data, combine):
     parts = pm.gp.cov.ExpQuad(2, ls=0.8), pm.gp.cov.Matern52(2, ls=1.5)
     A, B = (as_piece(part)(X, X) for part in parts)
     model = pcvm_model(X, y, kernel=combine(*parts), hyperprior=hyperprior)
-    np.testing.assert_allclose(model["Phi"].get_value(), combine(A, B), rtol=1e-12)
+    np.testing.assert_allclose(basis_of(model), combine(A, B), rtol=1e-12)
     with pm.Model() as free:
         ell = pm.LogNormal("ell", 0.0, 0.5)
         kernel = combine(pm.gp.cov.ExpQuad(2, ls=ell), parts[1])
@@ -185,13 +255,9 @@ def test_predictions_need_the_kernel_of_the_model(data):
         result = map_result(model)
         found, wanted = latent_draws(result, X, kernel=kernel)[0], result["posterior"]["latent"]
         np.testing.assert_allclose(found, wanted.values[0, 0], rtol=1e-9)
-        Phi = new_data(model, X, kernel=kernel)["new_data"]["Phi"]
-        np.testing.assert_allclose(Phi, model["Phi"].get_value())
-        for call in (latent_draws, new_data):
-            given = result if call is latent_draws else model
-            refused("of your own, which is not stored; needed kernel=", call, given, X)
-            for bad, words in (("rbf", "kernel='rbf'"), (wrong, "kernel=<")):
-                refused(f"was not built with {words}", call, given, X, kernel=bad)
+        refused("of your own, which is not stored; needed kernel=", latent_draws, result, X)
+        for bad, words in (("rbf", "kernel='rbf'"), (wrong, "kernel=<")):
+            refused(f"was not built with {words}", latent_draws, result, X, kernel=bad)
 
 
 def test_a_model_remembers_a_kernel_of_the_packages_own(data):
@@ -200,12 +266,14 @@ def test_a_model_remembers_a_kernel_of_the_packages_own(data):
         model = pcvm_model(X, y, kernel=kernel, width=width)
         assert model.coords["kernel"] == (kernel,)
         for each in (model, pm.do(model, {}), model.copy()):
-            values = new_data(each, X[:5])["new_data"]
-            np.testing.assert_array_equal(values["Phi"], model["Phi"].get_value()[:5])
-    refused("was not built with kernel='rbf'", new_data, model, X[:5], kernel="rbf")
-    model = pcvm_model(X, y, kernel=RBF(1.7))
-    assert model["width"].get_value() == 1.7
-    refused(r"was not built with kernel=RBF\(width=1.8\)", new_data, model, X[:5], kernel=RBF(1.8))
+            result = map_result(each)
+            np.testing.assert_allclose(
+                latent_draws(result, X[:5])[0], result["posterior"]["latent"][0, 0, :5], rtol=1e-9
+            )
+    refused("was not built with kernel='rbf'", latent_draws, result, X[:5], kernel="rbf")
+    result = map_result(pcvm_model(X, y, kernel=RBF(1.7)))
+    assert result["constant_data"]["width"] == 1.7
+    refused(r"was not built with kernel=RBF\(width=1.8\)", latent_draws, result, X, kernel=RBF(1.8))
 
 
 def test_an_argument_without_effect_is_refused(data):
@@ -232,7 +300,7 @@ def test_do_and_observe(model):
     size = np.full(30, 0.1)
     observed = pm.observe(fixed, {"magnitude": size, "rate": 0.2})
     assert not observed.free_RVs
-    latent = model["Phi"].get_value() @ (model["signs"].get_value() * size) + 0.25
+    latent = basis_of(model) @ (model["signs"].get_value() * size) + 0.25
     found = fixed["latent"].eval({fixed["magnitude"]: size}, mode="FAST_COMPILE")
     np.testing.assert_allclose(found, latent, rtol=1e-10)
     # a copy that changes nothing is still a model that EM reads
@@ -254,9 +322,9 @@ def test_centres_at_means_of_rows(data):
     centres, signs = choose_means(X, sign, random_state=0)
     model = pcvm_model(X, y, basis="kmeans", width=1.1)
     np.testing.assert_array_equal(model["signs"].get_value(), signs)
-    np.testing.assert_allclose(model["Phi"].get_value(), rbf(squared_distances(X, centres), 1.1))
+    np.testing.assert_allclose(basis_of(model), rbf(squared_distances(X, centres), 1.1))
     numbers = rvm_model(np.tile(X, (2, 1)), np.arange(60.0), basis="kmeans")
-    assert numbers["Phi"].get_value().shape == (60, 30)
+    assert basis_of(numbers).shape == (60, 30)
     several = mpcvm_model(np.tile(X, (2, 1)), np.arange(60) % 4, basis="kmeans")
     assert several["signs"].get_value().shape == (40, 4)
     assert (several["signs"].get_value() > 0).sum(axis=0).tolist() == [10] * 4
@@ -271,9 +339,9 @@ def test_weights_of_either_sign(data, basis):
     X, y = data
     basis = X[:4] if isinstance(basis, str) and basis == "given" else basis
     one = {"signs": [1, -1, 1, -1]} if isinstance(basis, np.ndarray) else {}
-    plain = pcvm_model(X, y, basis=basis, width=1.1, **one)["Phi"].get_value()
+    plain = basis_of(pcvm_model(X, y, basis=basis, width=1.1, **one))
     model = pcvm_model(X, y, basis=basis, signs="both", width=1.1)
-    Phi, sign = model["Phi"].get_value(), model["signs"].get_value()
+    Phi, sign = basis_of(model), model["signs"].get_value()
     np.testing.assert_array_equal(Phi, np.hstack([plain, plain]))
     np.testing.assert_array_equal(sign, np.repeat([1.0, -1.0], plain.shape[1]))
     np.testing.assert_allclose(Phi @ sign, 0.0, atol=1e-14)
@@ -345,7 +413,7 @@ def test_bad_input_is_named(change, words):
 def test_a_hyperprior_by_its_name(data, name):
     X, y = data
     model = pcvm_model(X, y, width=1.3, hyperprior=name)
-    Phi, signs = (model[each].get_value() for each in ("Phi", "signs"))
+    Phi, signs = basis_of(model), model["signs"].get_value()
     scaled = (Phi, signs) if name in ("default", "learned") else ()
     assert find_parts(model).hyperprior == getattr(Hyperprior, name)(*scaled)
     assert ("rate" in model.named_vars) == (name == "learned")

@@ -10,6 +10,7 @@ from pcvm_pymc import Hyperprior, find_map_em, new_data, pcvm_latent, pcvm_model
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.inference.sampling import choose_method, counted_twice, sample
 from pcvm_pymc.model.distributions import MarginalBias, MarginalWeight, ProbitBernoulli
+from pcvm_pymc.model.graphs import numbers
 from pcvm_pymc.model.read import read
 
 X, LABEL = blobs(16, seed=3)
@@ -61,14 +62,17 @@ def test_two_functions_of_one_block_have_names_and_dims_of_their_own():
     dims = model.named_vars_to_dims
     assert dims["f"] == dims["g"] == ("patient",)
     assert dims["f_weight"] == ("f_basis",)
-    assert dims["g_squared_distance"] == ("patient", "g_basis")
+    assert dims["g_X"] == ("patient", "g_feature")
     assert len(model.coords["g_basis"]) == 4
     assert list(model.coords["patient"])[:2] == ["p0", "p1"]  # the model's own stay
     both = [new_data(model, Z, name=n, dim="patient") for n, Z in (("f", X[:3, :1]), ("g", X[:3]))]
     with model:
         values = both[0]["new_data"] | both[1]["new_data"]
         pm.set_data(values, coords={"patient": ["q0", "q1", "q2"]})
-    assert np.allclose(model["f_Phi"].get_value(), RBF(1.0)(X[:3, :1], X[:, :1]))
+    size = np.linspace(0.1, 1.0, 16)
+    found = numbers(model["f"], {model["f_magnitude"]: size, model["f_bias"]: 0.3})
+    wanted = RBF(1.0)(X[:3, :1], X[:, :1]) @ (model["f_signs"].get_value() * size) + 0.3
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
     refused(r"no latent function 'latent'; needed one of \['f', 'g'\]", new_data, model, X)
 
 
@@ -135,7 +139,8 @@ def test_the_default_prior_of_free_weights_has_the_size_that_is_asked_for():
         rvm_latent(X, name="f", width=1.0, basis=6)
         rvm_latent(X, name="g", width=1.0, basis=6, size=30.0)
     small, large = (model[f"{name}_hyperprior"].get_value() for name in "fg")
-    default = Hyperprior.default(model["f_Phi"].get_value(), None)
+    centres = model["f_centres"].get_value()
+    default = Hyperprior.default(RBF(1.0)(X, centres), None)
     assert small.tolist() == [default.c, default.d, default.e, default.f]
     assert large == pytest.approx(small * [1.0, 225.0, 1.0, 225.0])
 

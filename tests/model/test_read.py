@@ -244,7 +244,7 @@ def test_rows_that_do_not_match_are_noticed():
     model["y"].set_value(model["y"].get_value()[:3])
     refused("18 rows and its labels 3", read, model)
     model = pcvm.pcvm_model(X, LABEL)
-    model["Phi"].set_value(model["Phi"].get_value()[:, :5])
+    model["centres"].set_value(X[:5])
     refused("5 basis functions, 18 weights", read, model)
 
 
