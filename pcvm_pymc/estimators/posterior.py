@@ -15,7 +15,7 @@ from pcvm_pymc.core.hamiltonian import HamiltonianChains, LogPosterior, Values
 from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_means
 from pcvm_pymc.core.pieces.kernels import FeatureColumns, KernelPiece, as_kernel, median_distance
 from pcvm_pymc.core.pieces.likelihood import against_rest
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
     Hyperprior,
@@ -184,6 +184,11 @@ def fit_posterior(model: Any, data: TrainingData) -> None:
         bias = "free" if is_named(own, "free") else "prior"
     kernels, weights, metric = _kernels(model, data, problems, rng)
     centres, labels = _centres(model, data, kernels[0]), [data.label]
+    of_rows, middle, unit = likelihood, 0.0, 1.0
+    if isinstance(likelihood, ScaleLikelihood):  # draws do not depend on the targets' zero and unit
+        middle = float((np.mean if likelihood.is_quadratic else np.median)(data.label))
+        unit = typical_size(data.label - middle)
+        of_rows, labels = likelihood.with_noise(likelihood.noise / unit), [(data.label - middle) / unit]
     if likelihood.targets == "labels" and model._takes_several:
         n_classes = len(model.classes_)
         each_class = range(n_classes) if n_classes > 2 else range(1, 2)
@@ -193,16 +198,17 @@ def fit_posterior(model: Any, data: TrainingData) -> None:
     def component(kernel: Any, share: float, n: int, own: np.random.Generator) -> Component:
         PROGRESS.info("posterior at width %.3g", np.mean(kernel.width))
         Phi = np.ascontiguousarray(kernel(data.X, centres.points))
-        prior, drawn = _prior_of(model, Phi, centres.sign, data.label), []
+        prior, drawn = _prior_of(model, Phi, centres.sign, labels[0]), []
         for label in labels:
-            problem = Problem(Phi, label, centres.sign, prior, likelihood, bias=bias)
+            problem = Problem(Phi, label, centres.sign, prior, of_rows, bias=bias)
             density = LogPosterior(problem.weighted(data.weight))
             states, *ended = sample_posterior(density, own, n, model.max_iter, share)
             kept = states[:, np.arange(n) * states.shape[1] // n]  # evenly spaced
             drawn.append((density.values(kept.reshape(-1, kept.shape[2])), *ended))
         values, rhat, ess, n_iter = zip(*drawn, strict=True)
         weight, biases = (np.concatenate([each[i] for each in values], axis=-1) for i in (0, 1))
-        whole = values[0]._replace(weight=weight, bias=biases)
+        rate, noise = unit**2 * values[0].rate, unit * values[0].noise
+        whole = Values(unit * weight, middle + unit * biases, rate, noise)
         return Component(kernel, share, whole, max(rhat), min(ess), max(n_iter))
 
     shares, run = _shares(weights, model.draws), Parallel(model._jobs, prefer="threads")

@@ -19,7 +19,7 @@ from pcvm_pymc.core.evidence.columns import (
 from pcvm_pymc.core.evidence.posterior import Model, Posterior, posterior, sum_of_squares
 from pcvm_pymc.core.family import FAMILY, check_solver
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Normal, ScaleLikelihood, as_likelihood
-from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.priors import ROUNDING, Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_real, check_whole, shown
 from pcvm_pymc.core.problem import Ended, Problem, Status
@@ -47,12 +47,15 @@ class EvidenceProblem:
     Phi : ndarray, shape (n_obs, n_basis), or ComputedBases
         Basis functions at the training inputs, in any unit; zero and equal columns are allowed.
     target : ndarray, shape (n_obs,)
-        Numbers, or labels -1. and +1., as the likelihood has them.
+        Labels -1. and +1., or numbers, less `origin`, as the likelihood has them.
+    origin : float
+        Where the prior of the bias has its mean, so that results do not depend on where the targets' zero is:
+        their mean under a normal likelihood, else their median; zero without a bias.
     likelihood : Likelihood
         One of the rows of `FAMILY` that the evidence is maximised for.
     bias : bool
         Whether a constant is one of the bases, under its own ARD precision like any other.
-    constant : ndarray, shape (n_obs,), optional
+    constant : ndarray, shape (n_obs,)
         The column of the bias; ones by default. Only `rotated_problem` has another.
 
     Raises
@@ -63,9 +66,10 @@ class EvidenceProblem:
 
     Phi: Any
     target: Array
+    origin: float
     likelihood: Likelihood
     bias: bool
-    constant: Array | None
+    constant: Array
 
     def __init__(
         self,
@@ -90,7 +94,13 @@ class EvidenceProblem:
                 f"noise={noise} was given with likelihood={piece.name!r}, which has none"
             )
         piece.check_targets(target)
-        self.__dict__.update(Phi=Phi, target=target, likelihood=piece, bias=bias, constant=constant)
+        origin, constant = 0.0, np.ones(len(target)) if constant is None else constant
+        self.__dict__.update(Phi=Phi, likelihood=piece, bias=bias, constant=constant)
+        for _ in range(2 * (bias and isinstance(piece, ScaleLikelihood))):  # rounding leaves some
+            n_obs = getattr(piece, "n_obs", None) or len(target)
+            middle = constant @ target / n_obs if piece.is_quadratic else np.median(target)
+            origin, target = origin + float(middle), target - middle * constant
+        self.__dict__.update(target=target, origin=origin)
 
     @classmethod
     def of(cls, problem: Problem, *, noise: float | None = None) -> "EvidenceProblem":
@@ -135,10 +145,11 @@ class EvidenceProblem:
     @property
     def target_scale(self) -> float:
         """Standard deviation of the targets; their size where they are constant, 1 where zero."""
-        constant = np.ones(len(self.target)) if self.constant is None else self.constant
-        across = self.target - constant * float(constant @ self.target) / self.n_obs
-        size, spread = (float(np.linalg.norm(each)) for each in (self.target, across))
-        return (spread if spread > 1e-10 * size else size) / np.sqrt(self.n_obs) or 1.0
+        across = self.target - self.constant * float(self.constant @ self.target) / self.n_obs
+        sizes = (float(np.linalg.norm(each)) for each in (self.target, across))
+        size, spread = (size / np.sqrt(self.n_obs) for size in sizes)
+        size = max(size, abs(self.origin))
+        return (spread if spread > ROUNDING * size else size) or 1.0
 
     def noise_at(self, latent: Array, n_determined: float, noise: float) -> float:
         """Return the next estimate of the noise, not below a floor.
@@ -167,8 +178,7 @@ def columns_of(problem: EvidenceProblem) -> Columns:
     if isinstance(problem.Phi, ComputedBases):
         at = problem.Phi, problem.bias
         return LowRankColumns.of(*at) or StreamedColumns(*at)
-    constant = np.ones(len(problem.target)) if problem.constant is None else problem.constant
-    return DenseColumns(problem.Phi, constant if problem.bias else None)
+    return DenseColumns(problem.Phi, problem.constant if problem.bias else None)
 
 
 def check_fixed_bases(problem: Problem, solver: str) -> None:
@@ -221,16 +231,18 @@ def rotated_problem(
     noise : float, optional
         As for `EvidenceProblem`.
     """
-    n_obs, R = 0, None
+    n_obs, R, origin = 0, None, 0.0
     for Phi, target in blocks:
+        origin = origin if n_obs else float(np.mean(target))  # only the first row of R depends on it
         n_obs += len(target)
-        block = np.column_stack([np.ones(len(target)), Phi, target])
+        block = np.column_stack([np.ones(len(target)), Phi, target - origin])
         R = np.linalg.qr(block if R is None else np.vstack([R, block]), mode="r")
     if R is None:
         raise ValueError("there are no rows; needed one or more")
     Phi = np.asfortranarray(R[:, 1:-1])
     likelihood = Normal(n_obs=n_obs)
-    return EvidenceProblem(Phi, R[:, -1].copy(), likelihood, noise=noise, constant=R[:, 0].copy())
+    target = R[:, -1] + origin * R[:, 0]
+    return EvidenceProblem(Phi, target, likelihood, noise=noise, constant=R[:, 0].copy())
 
 
 @dataclass(frozen=True)
@@ -386,13 +398,13 @@ def result_at(
     covariance[np.ix_(places, places)] = end.covariance / np.outer(norm, norm)
     return EvidenceResult(
         weight=weight[first:],
-        bias=float(weight[0]) if first else 0.0,
+        bias=problem.origin + float(first and weight[0]),
         alpha=alpha[first:],
         bias_alpha=float(alpha[0]) if first else np.inf,
         active=active,
         covariance=covariance,
         noise=noise,
-        latent=end.latent,
+        latent=end.latent + problem.origin * problem.constant,
         log_evidence=end.log_evidence,
         status=Status.EMPTY_MODEL if len(active) == 0 else status,
         n_iter=len(trace) - 1,
