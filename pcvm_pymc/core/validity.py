@@ -195,7 +195,7 @@ def rvm_validity(
     determined = 1.0 - result.alpha[result.active] * np.diag(result.covariance)[:-1]
     return kernel_validity(
         X,
-        problem.target + problem.origin,
+        problem.target,
         result.weight,
         result.latent,
         np.clip(determined, 0.0, 1.0)[result.weight[result.active] != 0],

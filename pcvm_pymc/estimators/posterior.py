@@ -183,12 +183,8 @@ def fit_posterior(model: Any, data: TrainingData) -> None:
         likelihood, own = model._likelihood_, getattr(model, "bias", None)
         bias = "free" if is_named(own, "free") else "prior"
     kernels, weights, metric = _kernels(model, data, problems, rng)
-    centres, labels = _centres(model, data, kernels[0]), [data.label]
-    of_rows, middle, unit = likelihood, 0.0, 1.0
-    if isinstance(likelihood, ScaleLikelihood):  # draws do not depend on the targets' zero and unit
-        middle = float((np.mean if likelihood.is_quadratic else np.median)(data.label))
-        unit = typical_size(data.label - middle)
-        of_rows, labels = likelihood.with_noise(likelihood.noise / unit), [(data.label - middle) / unit]
+    label, of_rows, middle, unit = _standardised(data.label, likelihood)
+    centres, labels = _centres(model, data, kernels[0]), [label]
     if likelihood.targets == "labels" and model._takes_several:
         n_classes = len(model.classes_)
         each_class = range(n_classes) if n_classes > 2 else range(1, 2)
@@ -207,8 +203,8 @@ def fit_posterior(model: Any, data: TrainingData) -> None:
             drawn.append((density.values(kept.reshape(-1, kept.shape[2])), *ended))
         values, rhat, ess, n_iter = zip(*drawn, strict=True)
         weight, biases = (np.concatenate([each[i] for each in values], axis=-1) for i in (0, 1))
-        rate, noise = unit**2 * values[0].rate, unit * values[0].noise
-        whole = Values(unit * weight, middle + unit * biases, rate, noise)
+        scales = unit**2 * values[0].rate, unit * values[0].noise
+        whole = Values(unit * weight, middle + unit * biases, *scales)
         return Component(kernel, share, whole, max(rhat), min(ess), max(n_iter))
 
     shares, run = _shares(weights, model.draws), Parallel(model._jobs, prefer="threads")
@@ -235,6 +231,18 @@ def fit_posterior(model: Any, data: TrainingData) -> None:
     model.status_ = Status.ITERATION_LIMIT if away else Status.CONVERGED
     rhat, ess = max((each.rhat, each.ess) for each in away or parts)
     model._warn(f"posterior with r-hat {rhat:.3f} and {ess:.0f} effective draws", model.status_)
+
+
+def _standardised(label: NDArray[Any], likelihood: Any) -> tuple[Any, Any, float, float]:
+    """Return targets of unit size around zero, their likelihood, and what was subtracted and divided by.
+
+    So draws do not depend on the targets' zero and unit. Labels are returned as they are.
+    """
+    if not isinstance(likelihood, ScaleLikelihood):
+        return label, likelihood, 0.0, 1.0
+    middle = likelihood.middle(label)
+    unit = typical_size(label - middle)
+    return (label - middle) / unit, likelihood.with_noise(likelihood.noise / unit), middle, unit
 
 
 def _kernels(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,10 +48,7 @@ class EvidenceProblem:
     Phi : ndarray, shape (n_obs, n_basis), or ComputedBases
         Basis functions at the training inputs, in any unit; zero and equal columns are allowed.
     target : ndarray, shape (n_obs,)
-        Labels -1. and +1., or numbers, less `origin`, as the likelihood has them.
-    origin : float
-        Where the prior of the bias has its mean, so that results do not depend on where the targets' zero is:
-        their mean under a normal likelihood, else their median; zero without a bias.
+        Numbers, or labels -1. and +1., as the likelihood has them.
     likelihood : Likelihood
         One of the rows of `FAMILY` that the evidence is maximised for.
     bias : bool
@@ -66,7 +64,6 @@ class EvidenceProblem:
 
     Phi: Any
     target: Array
-    origin: float
     likelihood: Likelihood
     bias: bool
     constant: Array
@@ -94,13 +91,8 @@ class EvidenceProblem:
                 f"noise={noise} was given with likelihood={piece.name!r}, which has none"
             )
         piece.check_targets(target)
-        origin, constant = 0.0, np.ones(len(target)) if constant is None else constant
-        self.__dict__.update(Phi=Phi, likelihood=piece, bias=bias, constant=constant)
-        for _ in range(2 * (bias and isinstance(piece, ScaleLikelihood))):  # rounding leaves some
-            n_obs = getattr(piece, "n_obs", None) or len(target)
-            middle = constant @ target / n_obs if piece.is_quadratic else np.median(target)
-            origin, target = origin + float(middle), target - middle * constant
-        self.__dict__.update(target=target, origin=origin)
+        constant = np.ones(len(target)) if constant is None else constant
+        self.__dict__.update(Phi=Phi, target=target, likelihood=piece, bias=bias, constant=constant)
 
     @classmethod
     def of(cls, problem: Problem, *, noise: float | None = None) -> "EvidenceProblem":
@@ -137,6 +129,20 @@ class EvidenceProblem:
         """Whether the likelihood has a scale that is not known."""
         return isinstance(self.likelihood, ScaleLikelihood) and self.noise is None
 
+    @cached_property
+    def origin(self) -> float:
+        """Mean of the prior of the bias: in the middle of numbers, so that their zero does not matter."""
+        if not (self.bias and isinstance(self.likelihood, ScaleLikelihood)):
+            return 0.0
+        if getattr(self.likelihood, "n_obs", None):  # of a rotation
+            return float(self.constant @ self.target) / self.n_obs
+        return self.likelihood.middle(self.target)
+
+    @cached_property
+    def centred(self) -> Array:
+        """Targets less their origin."""
+        return self.target - self.origin * self.constant if self.origin else self.target
+
     @property
     def n_obs(self) -> int:
         """Number of rows, also of those that a rotation has left out."""
@@ -145,11 +151,9 @@ class EvidenceProblem:
     @property
     def target_scale(self) -> float:
         """Standard deviation of the targets; their size where they are constant, 1 where zero."""
-        across = self.target - self.constant * float(self.constant @ self.target) / self.n_obs
-        sizes = (float(np.linalg.norm(each)) for each in (self.target, across))
-        size, spread = (size / np.sqrt(self.n_obs) for size in sizes)
-        size = max(size, abs(self.origin))
-        return (spread if spread > ROUNDING * size else size) or 1.0
+        across = self.centred - self.constant * float(self.constant @ self.centred) / self.n_obs
+        size, spread = (float(np.linalg.norm(each)) for each in (self.target, across))
+        return (spread if spread > ROUNDING * size else size) / np.sqrt(self.n_obs) or 1.0
 
     def noise_at(self, latent: Array, n_determined: float, noise: float) -> float:
         """Return the next estimate of the noise, not below a floor.
@@ -167,8 +171,8 @@ class EvidenceProblem:
         noise : float
             The last estimate, at which the two were found.
         """
-        curvature = self.likelihood.with_noise(noise).curvature(latent, self.target)
-        square = float((curvature * noise**2) @ np.square(self.target - latent))
+        curvature = self.likelihood.with_noise(noise).curvature(latent, self.centred)
+        square = float((curvature * noise**2) @ np.square(self.centred - latent))
         free = max(self.n_obs - n_determined, 1e-3)
         return max(float(np.sqrt(square / free)), NOISE_FLOOR * self.target_scale)
 
@@ -233,7 +237,7 @@ def rotated_problem(
     """
     n_obs, R, origin = 0, None, 0.0
     for Phi, target in blocks:
-        origin = origin if n_obs else float(np.mean(target))  # only the first row of R depends on it
+        origin = origin if n_obs else float(np.mean(target))  # it moves the first row of R alone
         n_obs += len(target)
         block = np.column_stack([np.ones(len(target)), Phi, target - origin])
         R = np.linalg.qr(block if R is None else np.vstack([R, block]), mode="r")
@@ -388,7 +392,7 @@ def result_at(
         columns.norm[index],
         int(problem.bias),
     )
-    end = posterior(columns.take(index), precision, problem.target, likelihood, mean)
+    end = posterior(columns.take(index), precision, problem.centred, likelihood, mean)
     weight, alpha = np.zeros(columns.shape[1]), np.full(columns.shape[1], np.inf)
     weight[index], alpha[index] = end.mean / norm, end.alpha * norm * norm
     has_bias = int(first and len(index) > 0 and index[0] == 0)
@@ -458,7 +462,7 @@ class Augmentation(NamedTuple):
 def augmentation(problem: EvidenceProblem, result: EvidenceResult) -> Augmentation:
     """Return what `star_moments` needs of a fitted regression."""
     alpha = np.append(result.alpha[result.active], result.bias_alpha)
-    kept, target = np.isfinite(alpha), problem.target
+    kept, target = np.isfinite(alpha), problem.centred
     bases = _with_constant(problem.Phi[:, result.active])[:, kept]
     end = posterior(bases, alpha[kept], target, problem.likelihood.with_noise(result.noise))
     return Augmentation(kept, end, end.orthogonal(bases), float(np.var(target)))

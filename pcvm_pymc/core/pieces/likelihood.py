@@ -136,6 +136,10 @@ class ScaleLikelihood(Likelihood):
         """Return the same likelihood of another scale."""
         return replace(self, noise=noise)
 
+    def middle(self, target: Array) -> float:
+        """Return about where targets lie."""
+        return float(np.mean(target))
+
     @property
     def variance(self) -> float:
         """Variance of a target around the latent function."""

@@ -239,6 +239,10 @@ class StudentT(ScaleLikelihood):
             if not is_unknown(getattr(self, name)):
                 check_real(name, getattr(self, name))
 
+    def middle(self, target: Array) -> float:
+        """Return the median of targets: outliers do not move it."""
+        return float(np.median(target))
+
     @property
     def variance(self) -> float:
         """``noise^2 degrees / (degrees - 2)``, infinite for two degrees of freedom or fewer."""
