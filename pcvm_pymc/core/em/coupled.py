@@ -243,6 +243,8 @@ class Preconditioner:
         if self.known is not None and (free ^ self.known).sum() > _MOVED * free.sum():
             self.known = None
         size, n_scores = float(np.square(model.scale[:-1]).mean()), free.shape[1]
+        own = model.problem.row_weight
+        size *= 1.0 if own is None else float(own.mean())
         if not size <= 4.0 * self._size:
             # Q and Q' [Phi, 1], by a pivoted Cholesky factor of Phi' Phi
             Phi, tol = model.double, _NEGLIGIBLE / size
