@@ -16,7 +16,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import POTRF, POTRS, Mask, add_products, lower_block
 
-_ROUNDS = 6  # exchanges between free weights and those at zero, in one step
+_ROUNDS = 20  # exchanges between free weights and those at zero: of fewer, steps need not rise
 _SLOPE_TOLERANCE = 1e-8  # of a weight at zero that would rather grow, in units of the slopes
 _LEAST_RIDGE = 0.1  # of R in preconditioners, which are positive
 # curvature of a bias without a prior, in units of its own: a shift of all scores changes nothing
