@@ -240,7 +240,7 @@ def _standardised(label: NDArray[Any], likelihood: Any) -> tuple[Any, Any, float
     """
     if not isinstance(likelihood, ScaleLikelihood):
         return label, likelihood, 0.0, 1.0
-    middle = likelihood.middle(label)
+    middle = float(likelihood.middle(label))
     unit = typical_size(label - middle)
     return (label - middle) / unit, likelihood.with_noise(likelihood.noise / unit), middle, unit
 

@@ -136,7 +136,7 @@ class EvidenceProblem:
             return 0.0
         if getattr(self.likelihood, "n_obs", None):  # of a rotation
             return float(self.constant @ self.target) / self.n_obs
-        return self.likelihood.middle(self.target)
+        return float(self.likelihood.middle(self.target))
 
     @cached_property
     def centred(self) -> Array:
@@ -341,6 +341,7 @@ class EvidenceResult(Ended):
     alpha : ndarray, shape (n_basis,)
         ARD precisions, infinite where pruned.
     bias_alpha : float
+        Of the bias around `EvidenceProblem.origin`, where it stays if pruned.
     active : ndarray of int, shape (n_active,)
         Bases that were kept.
     covariance : ndarray, shape (n_active + 1, n_active + 1)

@@ -131,14 +131,12 @@ class ScaleLikelihood(Likelihood):
 
     noise: float = np.nan
     targets: ClassVar[str] = "numbers"
+    #: about where targets lie
+    middle: ClassVar[Any] = staticmethod(np.mean)
 
     def with_noise(self, noise: float) -> Self:
         """Return the same likelihood of another scale."""
         return replace(self, noise=noise)
-
-    def middle(self, target: Array) -> float:
-        """Return about where targets lie."""
-        return float(np.mean(target))
 
     @property
     def variance(self) -> float:
