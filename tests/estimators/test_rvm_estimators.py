@@ -132,6 +132,18 @@ def test_friedmans_functions(make, noise, limit, seeds):
     assert np.mean(errors) <= limit
 
 
+@pytest.mark.parametrize("far", [1e3, -1e6, 1e12])
+def test_one_target_far_from_all_others_moves_no_fit_under_student_t_noise(far):
+    """From 1e6 on the fit was a constant: the noise began at, and had as its floor, shares of the outlier."""
+    rng = fixed_rng(0)
+    x = rng.uniform(-3, 3, (80, 1))
+    y = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=80)
+    y[7] = far
+    model = RVMRegressor(width=1.0, likelihood="student-t").fit(x, y)
+    assert np.sqrt(np.mean((model.predict(x) - np.sin(2 * x[:, 0])) ** 2)) < 0.1
+    assert 0.04 < model.noise_ < 0.15
+
+
 REGRESSORS = {
     "sequential": {},
     "batch": {"method": "batch"},

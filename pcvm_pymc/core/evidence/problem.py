@@ -19,12 +19,21 @@ from pcvm_pymc.core.evidence.columns import (
 )
 from pcvm_pymc.core.evidence.posterior import Model, Posterior, posterior, sum_of_squares
 from pcvm_pymc.core.family import FAMILY, check_solver
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, Normal, ScaleLikelihood, as_likelihood
+from pcvm_pymc.core.pieces.likelihoods import (
+    Likelihood,
+    Normal,
+    ScaleLikelihood,
+    StudentT,
+    as_likelihood,
+)
 from pcvm_pymc.core.pieces.priors import ROUNDING, Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_real, check_whole, shown
 from pcvm_pymc.core.problem import Ended, Problem, Status
 
+_NORMAL = (
+    1.4826  # standard deviations of a normal distribution in its median distance from the centre
+)
 NOISE_FLOOR = 1e-4  # of the targets' standard deviation: below, rounding decides on the bases
 _LIKELIHOODS = tuple(
     name for row in FAMILY.values() if "evidence" in row.solvers for name in row.likelihoods
@@ -150,10 +159,16 @@ class EvidenceProblem:
 
     @property
     def target_scale(self) -> float:
-        """Standard deviation of the targets; their size where they are constant, 1 where zero."""
+        """Standard deviation of the targets; their size where they are constant, 1 where zero.
+
+        Under Student-t noise at most that of a normal distribution with their quartiles: outliers may be far.
+        """
         across = self.centred - self.constant * float(self.constant @ self.centred) / self.n_obs
-        size, spread = (float(np.linalg.norm(each)) for each in (self.target, across))
-        return (spread if spread > ROUNDING * size else size) / np.sqrt(self.n_obs) or 1.0
+        norms = (float(np.linalg.norm(each)) for each in (self.target, across))
+        size, spread = (norm / np.sqrt(self.n_obs) for norm in norms)
+        if isinstance(self.likelihood, StudentT):
+            spread = min(spread, _NORMAL * float(np.median(np.abs(self.centred))) or spread)
+        return (spread if spread > ROUNDING * size else size) or 1.0
 
     def noise_at(self, latent: Array, n_determined: float, noise: float) -> float:
         """Return the next estimate of the noise, not below a floor.

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from pcvm_pymc.core.pieces.probit import Array
 
 LARGEST = 1e150  # of a feature, beyond which squared distances overflow
+_LARGEST_TARGET = 1e70  # or spread of targets: the evidence has their fourth powers
 
 
 # --- single arguments ---------------------------------------------------------------------------
@@ -263,6 +264,12 @@ def as_targets(y: ArrayLike, n_obs: int) -> Array:
     check_shape("y", out.shape, (n_obs,), "target for each row of X")
     if not np.isfinite(out).all():
         raise ValueError("y has targets that are NaN or infinite; drop those rows first")
+    size = float(np.ptp(out) or np.abs(out).max()) if len(out) else 0.0
+    if size and not 1.0 / _LARGEST_TARGET < size < _LARGEST_TARGET:
+        raise ValueError(
+            f"y has targets that spread over {size:.3g}; needed {1.0 / _LARGEST_TARGET:g} to "
+            f"{_LARGEST_TARGET:g}: give them in another unit"
+        )
     return out
 
 
