@@ -257,10 +257,7 @@ class Preconditioner:
             ones = np.ones((len(Phi), 1))
             self._directions = np.linalg.qr(np.hstack([Phi[:, order[:rank] - 1], ones]))[0]
             self._coefficients = self._directions.T @ np.hstack([Phi, ones])
-            self._size, self.known = (
-                size,
-                None,
-            )  # a factor is of the directions that it was made from
+            self._size, self.known = size, None  # a factor was of other directions
             self._patience = max(_LEAST_PRODUCTS, int(products[rank]))
         return self._patience
 

@@ -19,21 +19,14 @@ from pcvm_pymc.core.evidence.columns import (
 )
 from pcvm_pymc.core.evidence.posterior import Model, Posterior, posterior, sum_of_squares
 from pcvm_pymc.core.family import FAMILY, check_solver
-from pcvm_pymc.core.pieces.likelihoods import (
-    Likelihood,
-    Normal,
-    ScaleLikelihood,
-    StudentT,
-    as_likelihood,
-)
+from pcvm_pymc.core.pieces.likelihood import Likelihood, ScaleLikelihood
+from pcvm_pymc.core.pieces.likelihoods import Normal, StudentT, as_likelihood
 from pcvm_pymc.core.pieces.priors import ROUNDING, Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_real, check_whole, shown
 from pcvm_pymc.core.problem import Ended, Problem, Status
 
-_NORMAL = (
-    1.4826  # standard deviations of a normal distribution in its median distance from the centre
-)
+_NORMAL = 1.4826  # standard deviation over the median distance from the centre, if normal
 NOISE_FLOOR = 1e-4  # of the targets' standard deviation: below, rounding decides on the bases
 _LIKELIHOODS = tuple(
     name for row in FAMILY.values() if "evidence" in row.solvers for name in row.likelihoods

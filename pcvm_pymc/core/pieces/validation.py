@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from pcvm_pymc.core.pieces.probit import Array
 
 LARGEST = 1e150  # of a feature, beyond which squared distances overflow
-_LARGEST_TARGET = 1e70  # or spread of targets: the evidence has their fourth powers
+_MOST_DIGITS = 70  # of the spread of targets, up or down: the evidence has its fourth powers
 
 
 # --- single arguments ---------------------------------------------------------------------------
@@ -265,11 +265,9 @@ def as_targets(y: ArrayLike, n_obs: int) -> Array:
     if not np.isfinite(out).all():
         raise ValueError("y has targets that are NaN or infinite; drop those rows first")
     size = float(np.ptp(out) or np.abs(out).max()) if len(out) else 0.0
-    if size and not 1.0 / _LARGEST_TARGET < size < _LARGEST_TARGET:
-        raise ValueError(
-            f"y has targets that spread over {size:.3g}; needed {1.0 / _LARGEST_TARGET:g} to "
-            f"{_LARGEST_TARGET:g}: give them in another unit"
-        )
+    if size and not abs(np.log10(size)) < _MOST_DIGITS:
+        found = f"y has targets that spread over {size:.3g}; needed 1e-70 to 1e70"
+        raise ValueError(f"{found}: give them in another unit")
     return out
 
 
