@@ -246,7 +246,7 @@ def state_at(problem, result):
     index = np.flatnonzero(np.isfinite(precision))
     norm, likelihood = columns.norm[index], problem.likelihood.with_noise(result.noise)
     at = index, precision[index] / norm**2, mean[index] * norm
-    return scanned(columns, problem.target, likelihood, at)
+    return scanned(columns, problem.centred, likelihood, at)
 
 
 def validity_randomly(seed):

@@ -57,12 +57,13 @@ class Process:
         spread, mean = float(y.var()) or 1.0, float(y.mean())
         values, vectors = eigh(kernel(X, X))
         values, target = np.maximum(values, 0.0), vectors.T @ (y - mean)
+        of_unit = target**2 / spread
 
         def lost(logs: Array) -> tuple[float, Array]:
             """Return the negative log evidence, but for a constant, and its gradient."""
-            amplitude, noise = spread * np.exp(logs)
+            amplitude, noise = np.exp(logs)
             variance = amplitude * values + noise
-            square = target**2 / variance
+            square = of_unit / variance
             slope = 0.5 * (1.0 - square) / variance
             gradient = np.array([slope @ values * amplitude, slope.sum() * noise])
             return 0.5 * float(np.sum(np.log(variance) + square)), gradient

@@ -16,7 +16,7 @@ from pcvm_pymc.core.hamiltonian import LogPosterior, Values
 from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_means
 from pcvm_pymc.core.pieces.kernels import FeatureColumns, KernelPiece
 from pcvm_pymc.core.pieces.likelihood import against_rest, log_normalised, normalised
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
     Hyperprior,
@@ -227,7 +227,9 @@ class Posterior(Estimation):
 
         Several classes under a likelihood of one score are drawn one against the rest.
         """
-        model, likelihood, labels = self.model, self.likelihood, [data.label]
+        model, likelihood = self.model, self.likelihood
+        label, of_rows, middle, unit = _standardised(data.label, likelihood)
+        labels = [label]
         if likelihood.targets == "labels" and model._takes_several:
             n_classes = len(model.classes_)
             each_class = range(n_classes) if n_classes > 2 else range(1, 2)
@@ -235,10 +237,10 @@ class Posterior(Estimation):
 
         def chains_of(kernel: Any, share: float, n: int, seeds: Any) -> list[Chains]:
             Phi = np.ascontiguousarray(kernel(data.X, centres.points))
-            prior, each = self.prior_at(Phi, centres.sign, data.label), []
+            prior, each = self.prior_at(Phi, centres.sign, labels[0]), []
             bias = model._bias(by_em=True)
             for label in labels:
-                problem = Problem(Phi, label, centres.sign, prior, likelihood, bias=bias)
+                problem = Problem(Phi, label, centres.sign, prior, of_rows, bias=bias)
                 density = LogPosterior(problem.weighted(data.weight))
                 each.append(Chains(density, seeds, max(n, int(share * N_STATES)), self.max_iter))
             return each
@@ -251,7 +253,9 @@ class Posterior(Estimation):
         for kernel, share, n, one in zip(kernels, weights, shares, chains, strict=True):
             values = [each.values(n) for each in one]
             weight, bias = (np.concatenate([each[k] for each in values], axis=-1) for k in (0, 1))
-            parts.append(Component(kernel, share, values[0]._replace(weight=weight, bias=bias)))
+            scales = unit**2 * values[0].rate, unit * values[0].noise
+            drawn = Values(unit * weight, middle + unit * bias, *scales)
+            parts.append(Component(kernel, share, drawn))
         return parts, diagnostics, max(each.n_iter for one in chains for each in one)
 
     @override
@@ -362,6 +366,18 @@ class SparsePosterior(Posterior):
     def fit(self, data: TrainingData, *, projected: bool = False) -> Dense:
         self.model.prior_ = named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
         return super().fit(data, projected=projected)
+
+
+def _standardised(label: NDArray[Any], likelihood: Any) -> tuple[Any, Any, float, float]:
+    """Return targets of unit size around zero, their likelihood, and what was subtracted and divided by.
+
+    So draws do not depend on the targets' zero and unit. Labels are returned as they are.
+    """
+    if not isinstance(likelihood, ScaleLikelihood):
+        return label, likelihood, 0.0, 1.0
+    middle = float(likelihood.middle(label))
+    unit = typical_size(label - middle)
+    return (label - middle) / unit, likelihood.with_noise(likelihood.noise / unit), middle, unit
 
 
 def _shares(weights: Sequence[float], n_draws: int) -> list[int]:

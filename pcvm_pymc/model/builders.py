@@ -248,6 +248,8 @@ def rvm_model(
     hyperprior : str or Hyperprior, optional
         Gamma hyperpriors of the precisions, by name as for `pcvm_model`, in the unit of y; default: proper,
         scaled to the data. Only samplers use it: `fit_evidence` has flat ones on log alpha, as Tipping has.
+        The bias is around zero in it, and samplers begin there: standardise targets whose mean is many of
+        their standard deviations. The evidence has the bias around the middle of the targets.
     noise : float or TensorVariable, optional
         Standard deviation of the targets (scale under ``"student-t"``), or its (unnamed) prior. Default:
         half-normal with the standard deviation of y.

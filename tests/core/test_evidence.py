@@ -138,10 +138,10 @@ def test_result_is_the_posterior_in_the_bases_own_units(method, likelihood):
     fit = fit_rvm(problem, method=method)
     bases = np.column_stack([Phi[:, fit.active], np.ones(60)])
     alpha = np.append(fit.alpha[fit.active], fit.bias_alpha)
-    kept = np.isfinite(alpha)
+    kept, target = np.isfinite(alpha), problem.centred
     end = posterior(bases[:, kept], alpha[kept], target, problem.likelihood.with_noise(fit.noise))
     assert end.log_evidence == pytest.approx(fit.log_evidence, abs=1e-8)
-    weight = np.append(fit.weight[fit.active], fit.bias)
+    weight = np.append(fit.weight[fit.active], fit.bias - problem.origin)
     np.testing.assert_allclose(weight[kept], end.mean, rtol=1e-5, atol=1e-9)
     np.testing.assert_allclose(fit.covariance[np.ix_(kept, kept)], end.covariance, rtol=1e-5)
     assert not fit.covariance[~kept].any()
@@ -348,11 +348,11 @@ def test_star_is_the_augmented_model(seed, bias, kernel):
         train = np.column_stack([Phi[:, fit.active], np.ones(25)])[:, kept]
         train = np.column_stack([train, at_training[:, i]])
         precision = np.append(alpha[kept], at_itself[i] ** 2 / np.var(target))
-        end = posterior(train, precision, target, Normal(fit.noise))
+        end = posterior(train, precision, problem.centred, Normal(fit.noise))
         bases = np.append(np.append(new[i], 1.0)[kept], at_itself[i])
         # the spline's cubics cancel: at -9 terms of 1e4 leave a value of ten
         close = {"rbf": 1e-10, "linear-spline": 1e-8}[kernel]
-        assert mean[i] == pytest.approx(bases @ end.mean, rel=close, abs=close)
+        assert mean[i] == pytest.approx(problem.origin + bases @ end.mean, rel=close, abs=close)
         assert variance[i] == pytest.approx(bases @ end.covariance @ bases, rel=close, abs=close)
     unseen = star_moments(new, 0 * at_training, 0 * at_itself, fit, augmentation(problem, fit))
     np.testing.assert_allclose(unseen, predictive_moments(new, fit), rtol=1e-12)

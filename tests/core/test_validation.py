@@ -13,7 +13,7 @@ from problems import refused
 
 from pcvm_pymc import core
 from pcvm_pymc.core.pieces import validation
-from pcvm_pymc.core.pieces.validation import as_signs
+from pcvm_pymc.core.pieces.validation import as_signs, as_targets
 
 
 def test_signs_are_numbers_of_the_shape_that_is_asked_for():
@@ -138,3 +138,13 @@ def test_dataclasses_are_frozen():
     # chains move their state in place
     changing = {each.__name__ for each in found if not each.__dataclass_params__.frozen}
     assert changing == {"GibbsState", "HamiltonianChains"}
+
+
+@pytest.mark.parametrize("size", [1e-80, 1e80, 1e308])
+def test_targets_whose_fourth_powers_are_no_numbers_are_refused(size):
+    """From 1e74 on fits of the evidence were constants."""
+    with pytest.raises(
+        ValueError, match=r"y has targets that spread over .*: give them in another"
+    ):
+        as_targets(size * np.array([0.0, 0.5, 1.0]), 3)
+    assert as_targets([0.0, 0.0], 2).tolist() == [0.0, 0.0]

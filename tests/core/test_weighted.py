@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from problems import blobs, fixed_rng
 
+from pcvm_pymc import MPCVMClassifier
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.family import check_solver
@@ -58,6 +59,40 @@ def test_em_ends_where_repeated_rows_do(case, update):
     found = fit_em(whole.weighted(TIMES), None, options)
     wanted = fit_em(repeated(whole), None, options)
     same_end(found, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("signs", [None, SIGNS], ids=["free", "signs"])
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 30.0, 1e3, 1e5, "survey"])
+def test_several_classes_at_weights_of_any_size_end_at_a_kkt_point(unit, signs):
+    """A factor of other directions ended 15 of 36 fits at weights of 300 to 3,000 with an error."""
+    survey = unit == "survey"
+    rows = fixed_rng(1).lognormal(7, 1, size=40) if survey else np.full(40, float(unit))
+    given = Problem(PHI, CLASS, signs, PROPER, MultinomialProbit(3)).weighted(rows)
+    found = fit_em(given, None, EMOptions(tol=1e-9, max_iter=500))
+    gains = np.diff(found.trace.log_posterior[1:])
+    assert gains.min() >= -1e-10 * abs(found.log_posterior)
+    slope = given.likelihood.score(found.latent, given.label)
+    close = 1e-6 * (1.0 + np.abs(slope).sum())
+    rise = PHI.T @ slope - PROPER.weight_precision(found.weight) * found.weight
+    assert np.abs(rise[found.weight != 0]).max() < close
+    assert signs is None or (signs * rise).max() < close
+    precision = [given.bias_precision(each) for each in found.bias]
+    np.testing.assert_allclose(slope.sum(axis=0), precision * found.bias, atol=close)
+    if unit == 30.0:
+        copies = replace(given, Phi=np.repeat(PHI, 30, 0), label=np.repeat(CLASS, 30))
+        wanted = fit_em(copies, None, EMOptions(tol=1e-9))
+        np.testing.assert_allclose(found.latent, wanted.latent[::30], atol=1e-6)
+
+
+def test_an_estimator_of_several_classes_takes_large_weights():
+    """Weights of all rows multiply the likelihood: rows repeated 1,000 times are weights of 1,000."""
+    few = X[:20], CLASS[:20]
+    model = MPCVMClassifier(width=1.0, random_state=0)
+    weighted = model.fit(*few, sample_weight=np.full(20, 1000.0)).predict_proba(X)
+    copies = [np.repeat(each, 1000, axis=0) for each in few]
+    np.testing.assert_allclose(model.fit(*copies).predict_proba(X), weighted, atol=1e-6)
+    by_class = MPCVMClassifier(width=1.0, random_state=0, class_weight=dict.fromkeys(range(3), 1e3))
+    np.testing.assert_allclose(by_class.fit(*few).predict_proba(X), weighted, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["sequential", "batch"])

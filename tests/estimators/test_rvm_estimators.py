@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from problems import blobs, sinc
+from problems import blobs, fixed_rng, sinc
 from sklearn.datasets import load_iris, make_friedman2, make_friedman3
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
@@ -130,6 +130,62 @@ def test_friedmans_functions(make, noise, limit, seeds):
         model = make_pipeline(StandardScaler(), RVMRegressor(random_state=0)).fit(X, y)
         errors.append(np.mean((model.predict(X_test) - y_test) ** 2))
     assert np.mean(errors) <= limit
+
+
+@pytest.mark.parametrize("far", [1e3, -1e6, 1e12])
+def test_one_target_far_from_all_others_moves_no_fit_under_student_t_noise(far):
+    """From 1e6 on the fit was a constant: the noise began at, and had as its floor, shares of the outlier."""
+    rng = fixed_rng(0)
+    x = rng.uniform(-3, 3, (80, 1))
+    y = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=80)
+    y[7] = far
+    model = RVMRegressor(width=1.0, likelihood="student-t").fit(x, y)
+    assert np.sqrt(np.mean((model.predict(x) - np.sin(2 * x[:, 0])) ** 2)) < 0.1
+    assert 0.04 < model.noise_ < 0.15
+
+
+REGRESSORS = {
+    "sequential": {},
+    "batch": {"method": "batch"},
+    "few bases": {"basis": 15, "noise_starts": (0.1, 0.3)},
+    "factor of chunks": {"basis": 15, "memory_limit": 2e5},
+    "computed": {"memory_limit": 2e5},
+    "student-t": {"likelihood": "student-t"},
+    "star": {"star": True},
+    "known noise": {"noise": 0.1},
+    "width by folds": {"width": "shared"},
+    "width by evidence": {"width": "evidence"},
+    "width by validity": {"width": "validity"},
+}
+
+
+@pytest.mark.parametrize("case", REGRESSORS)
+@pytest.mark.parametrize(
+    ("unit", "zero"), [(-3.7, 0.0), (1e-8, 0.0), (1e8, -1e12), (1.0, 1e8), (2.0**20, 1e12)]
+)
+def test_a_regression_does_not_depend_on_zero_and_unit_of_the_targets(case, unit, zero):
+    """At 1e8 above zero the fit was a constant, or took seven times as long."""
+    rng = fixed_rng(0)
+    x, new = rng.uniform(-3, 3, (60, 1)), np.linspace(-4, 4, 30)[:, None]
+    y = zero + unit * (np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=60))
+    options = {"width": 1.0, "random_state": 0, **REGRESSORS[case]}
+    plain = RVMRegressor(**options).fit(x, (y - zero) / unit)  # without the digits that y has lost
+    if "noise" in options:
+        options["noise"] *= abs(unit)
+    moved = RVMRegressor(**options).fit(x, y)
+    np.testing.assert_array_equal(moved.support_, plain.support_)
+    assert moved.width_ == plain.width_
+    # predictions are rounded, and so is what is subtracted
+    close = 1e-8 + 4 * np.spacing(abs(zero)) / abs(unit)
+    (mean, std), wanted = (each.predict(new, return_std=True) for each in (moved, plain))
+    np.testing.assert_allclose((mean - zero) / unit, wanted[0], atol=close)
+    np.testing.assert_allclose(std / abs(unit), wanted[1], atol=close)
+    np.testing.assert_allclose(moved.weight_ / unit, plain.weight_, atol=1e-6 + 100 * close)
+    np.testing.assert_allclose(moved.noise_ / abs(unit), plain.noise_, rtol=1e-6)
+    found = moved.log_evidence_ + 60 * np.log(abs(unit))
+    assert found == pytest.approx(plain.log_evidence_, abs=1e-5)
+    error = wanted[0][4:-4] - np.sin(2 * new[4:-4, 0])
+    assert np.sqrt(np.mean(error**2)) < 0.15
 
 
 def test_constant_targets_and_inputs():

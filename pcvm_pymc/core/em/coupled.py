@@ -16,7 +16,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import POTRF, POTRS, Mask, add_products, lower_block
 
-_ROUNDS = 6  # exchanges between free weights and those at zero, in one step
+_ROUNDS = 20  # exchanges between free weights and those at zero: of fewer, steps need not rise
 _SLOPE_TOLERANCE = 1e-8  # of a weight at zero that would rather grow, in units of the slopes
 _LEAST_RIDGE = 0.1  # of R in preconditioners, which are positive
 # curvature of a bias without a prior, in units of its own: a shift of all scores changes nothing
@@ -243,6 +243,8 @@ class Preconditioner:
         if self.known is not None and (free ^ self.known).sum() > _MOVED * free.sum():
             self.known = None
         size, n_scores = float(np.square(model.scale[:-1]).mean()), free.shape[1]
+        own = model.problem.row_weight
+        size *= 1.0 if own is None else float(own.mean())
         if not size <= 4.0 * self._size:
             # Q and Q' [Phi, 1], by a pivoted Cholesky factor of Phi' Phi
             Phi, tol = model.double, _NEGLIGIBLE / size
@@ -255,7 +257,7 @@ class Preconditioner:
             ones = np.ones((len(Phi), 1))
             self._directions = np.linalg.qr(np.hstack([Phi[:, order[:rank] - 1], ones]))[0]
             self._coefficients = self._directions.T @ np.hstack([Phi, ones])
-            self._size = size
+            self._size, self.known = size, None  # a factor was of other directions
             self._patience = max(_LEAST_PRODUCTS, int(products[rank]))
         return self._patience
 

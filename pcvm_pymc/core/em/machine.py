@@ -248,7 +248,8 @@ class _Machine:
         """
         rows = self.rows
         gain, self.before = point.log_posterior - self.before, point.log_posterior
-        settling = gain < _SETTLING * self.problem.Phi.shape[0]
+        own = self.problem.row_weight
+        settling = gain < _SETTLING * (self.problem.Phi.shape[0] if own is None else own.sum())
         with np.errstate(over="ignore", invalid="ignore"):  # then another step is taken
             model: Any = (
                 DenseModel(rows, point, self.preconditioner)
@@ -260,7 +261,7 @@ class _Machine:
                 if step is None:
                     continue
                 weight = self.prior.pruned(step[0], shared=self.problem.shared)
-                new = self._raised(point, weight, step[1], _HALVINGS)
+                new = self._raised(point, weight, step[1], 3 * _HALVINGS)
                 if new is not None:
                     return new
         return None

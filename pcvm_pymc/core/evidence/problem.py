@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,12 +19,14 @@ from pcvm_pymc.core.evidence.columns import (
 )
 from pcvm_pymc.core.evidence.posterior import Model, Posterior, posterior, sum_of_squares
 from pcvm_pymc.core.family import FAMILY, check_solver
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, Normal, ScaleLikelihood, as_likelihood
-from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.likelihood import Likelihood, ScaleLikelihood
+from pcvm_pymc.core.pieces.likelihoods import Normal, StudentT, as_likelihood
+from pcvm_pymc.core.pieces.priors import ROUNDING, Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_real, check_whole, shown
 from pcvm_pymc.core.problem import Ended, Problem, Status
 
+_NORMAL = 1.4826  # standard deviation over the median distance from the centre, if normal
 NOISE_FLOOR = 1e-4  # of the targets' standard deviation: below, rounding decides on the bases
 _LIKELIHOODS = tuple(
     name for row in FAMILY.values() if "evidence" in row.solvers for name in row.likelihoods
@@ -52,7 +55,7 @@ class EvidenceProblem:
         One of the rows of `FAMILY` that the evidence is maximised for.
     bias : bool
         Whether a constant is one of the bases, under its own ARD precision like any other.
-    constant : ndarray, shape (n_obs,), optional
+    constant : ndarray, shape (n_obs,)
         The column of the bias; ones by default. Only `rotated_problem` has another.
 
     Raises
@@ -65,7 +68,7 @@ class EvidenceProblem:
     target: Array
     likelihood: Likelihood
     bias: bool
-    constant: Array | None
+    constant: Array
 
     def __init__(
         self,
@@ -90,6 +93,7 @@ class EvidenceProblem:
                 f"noise={noise} was given with likelihood={piece.name!r}, which has none"
             )
         piece.check_targets(target)
+        constant = np.ones(len(target)) if constant is None else constant
         self.__dict__.update(Phi=Phi, target=target, likelihood=piece, bias=bias, constant=constant)
 
     @classmethod
@@ -127,6 +131,20 @@ class EvidenceProblem:
         """Whether the likelihood has a scale that is not known."""
         return isinstance(self.likelihood, ScaleLikelihood) and self.noise is None
 
+    @cached_property
+    def origin(self) -> float:
+        """Mean of the prior of the bias: in the middle of numbers, so that their zero does not matter."""
+        if not (self.bias and isinstance(self.likelihood, ScaleLikelihood)):
+            return 0.0
+        if getattr(self.likelihood, "n_obs", None):  # of a rotation
+            return float(self.constant @ self.target) / self.n_obs
+        return float(self.likelihood.middle(self.target))
+
+    @cached_property
+    def centred(self) -> Array:
+        """Targets less their origin."""
+        return self.target - self.origin * self.constant if self.origin else self.target
+
     @property
     def n_obs(self) -> int:
         """Number of rows, also of those that a rotation has left out."""
@@ -134,11 +152,16 @@ class EvidenceProblem:
 
     @property
     def target_scale(self) -> float:
-        """Standard deviation of the targets; their size where they are constant, 1 where zero."""
-        constant = np.ones(len(self.target)) if self.constant is None else self.constant
-        across = self.target - constant * float(constant @ self.target) / self.n_obs
-        size, spread = (float(np.linalg.norm(each)) for each in (self.target, across))
-        return (spread if spread > 1e-10 * size else size) / np.sqrt(self.n_obs) or 1.0
+        """Standard deviation of the targets; their size where they are constant, 1 where zero.
+
+        Under Student-t noise at most that of a normal distribution with their quartiles: outliers may be far.
+        """
+        across = self.centred - self.constant * float(self.constant @ self.centred) / self.n_obs
+        norms = (float(np.linalg.norm(each)) for each in (self.target, across))
+        size, spread = (norm / np.sqrt(self.n_obs) for norm in norms)
+        if isinstance(self.likelihood, StudentT):
+            spread = min(spread, _NORMAL * float(np.median(np.abs(self.centred))) or spread)
+        return (spread if spread > ROUNDING * size else size) or 1.0
 
     def noise_at(self, latent: Array, n_determined: float, noise: float) -> float:
         """Return the next estimate of the noise, not below a floor.
@@ -156,8 +179,8 @@ class EvidenceProblem:
         noise : float
             The last estimate, at which the two were found.
         """
-        curvature = self.likelihood.with_noise(noise).curvature(latent, self.target)
-        square = float((curvature * noise**2) @ np.square(self.target - latent))
+        curvature = self.likelihood.with_noise(noise).curvature(latent, self.centred)
+        square = float((curvature * noise**2) @ np.square(self.centred - latent))
         free = max(self.n_obs - n_determined, 1e-3)
         return max(float(np.sqrt(square / free)), NOISE_FLOOR * self.target_scale)
 
@@ -167,8 +190,7 @@ def columns_of(problem: EvidenceProblem) -> Columns:
     if isinstance(problem.Phi, ComputedBases):
         at = problem.Phi, problem.bias
         return LowRankColumns.of(*at) or StreamedColumns(*at)
-    constant = np.ones(len(problem.target)) if problem.constant is None else problem.constant
-    return DenseColumns(problem.Phi, constant if problem.bias else None)
+    return DenseColumns(problem.Phi, problem.constant if problem.bias else None)
 
 
 def check_fixed_bases(problem: Problem, solver: str) -> None:
@@ -221,16 +243,18 @@ def rotated_problem(
     noise : float, optional
         As for `EvidenceProblem`.
     """
-    n_obs, R = 0, None
+    n_obs, R, origin = 0, None, 0.0
     for Phi, target in blocks:
+        origin = origin if n_obs else float(np.mean(target))  # it moves the first row of R alone
         n_obs += len(target)
-        block = np.column_stack([np.ones(len(target)), Phi, target])
+        block = np.column_stack([np.ones(len(target)), Phi, target - origin])
         R = np.linalg.qr(block if R is None else np.vstack([R, block]), mode="r")
     if R is None:
         raise ValueError("there are no rows; needed one or more")
     Phi = np.asfortranarray(R[:, 1:-1])
     likelihood = Normal(n_obs=n_obs)
-    return EvidenceProblem(Phi, R[:, -1].copy(), likelihood, noise=noise, constant=R[:, 0].copy())
+    target = R[:, -1] + origin * R[:, 0]
+    return EvidenceProblem(Phi, target, likelihood, noise=noise, constant=R[:, 0].copy())
 
 
 @dataclass(frozen=True)
@@ -325,6 +349,7 @@ class EvidenceResult(Ended):
     alpha : ndarray, shape (n_basis,)
         ARD precisions, infinite where pruned.
     bias_alpha : float
+        Of the bias around `EvidenceProblem.origin`, where it stays if pruned.
     active : ndarray of int, shape (n_active,)
         Bases that were kept.
     covariance : ndarray, shape (n_active + 1, n_active + 1)
@@ -376,7 +401,7 @@ def result_at(
         columns.norm[index],
         int(problem.bias),
     )
-    end = posterior(columns.take(index), precision, problem.target, likelihood, mean)
+    end = posterior(columns.take(index), precision, problem.centred, likelihood, mean)
     weight, alpha = np.zeros(columns.shape[1]), np.full(columns.shape[1], np.inf)
     weight[index], alpha[index] = end.mean / norm, end.alpha * norm * norm
     has_bias = int(first and len(index) > 0 and index[0] == 0)
@@ -386,13 +411,13 @@ def result_at(
     covariance[np.ix_(places, places)] = end.covariance / np.outer(norm, norm)
     return EvidenceResult(
         weight=weight[first:],
-        bias=float(weight[0]) if first else 0.0,
+        bias=problem.origin + float(first and weight[0]),
         alpha=alpha[first:],
         bias_alpha=float(alpha[0]) if first else np.inf,
         active=active,
         covariance=covariance,
         noise=noise,
-        latent=end.latent,
+        latent=end.latent + problem.origin * problem.constant,
         log_evidence=end.log_evidence,
         status=Status.EMPTY_MODEL if len(active) == 0 else status,
         n_iter=len(trace) - 1,
@@ -446,7 +471,7 @@ class Augmentation(NamedTuple):
 def augmentation(problem: EvidenceProblem, result: EvidenceResult) -> Augmentation:
     """Return what `star_moments` needs of a fitted regression."""
     alpha = np.append(result.alpha[result.active], result.bias_alpha)
-    kept, target = np.isfinite(alpha), problem.target
+    kept, target = np.isfinite(alpha), problem.centred
     bases = _with_constant(problem.Phi[:, result.active])[:, kept]
     end = posterior(bases, alpha[kept], target, problem.likelihood.with_noise(result.noise))
     return Augmentation(kept, end, end.orthogonal(bases), float(np.var(target)))

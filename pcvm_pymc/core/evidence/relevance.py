@@ -92,7 +92,7 @@ def fit_sequential(
         return result
     index = np.unique(np.linspace(0, columns.shape[1] - 1, _CANDIDATES).astype(np.int64))
     Phi, likelihood = columns.take(index), problem.likelihood.with_noise(noise)
-    ends = [posterior(Phi, np.full(len(index), a), problem.target, likelihood) for a in _SHARED]
+    ends = [posterior(Phi, np.full(len(index), a), problem.centred, likelihood) for a in _SHARED]
     best = max(ends, key=lambda end: end.log_evidence)
     again = Search(problem, columns, options, noise).result((index, best.alpha, best.mean))
     return again if again.log_evidence > result.log_evidence + _WORTHWHILE else result
@@ -150,7 +150,7 @@ class Search:
 
     def _among(self, columns: DenseColumns, state: ActiveSet, number: Index) -> ActiveSet:
         """Search until none of some columns gains; `number` are theirs among all."""
-        Phi, target, inner = columns.Phi, self.problem.target, None
+        Phi, target, inner = columns.Phi, self.problem.centred, None
         if self.is_quadratic:
             none, square = np.empty((len(number), 0)), float(target @ target)
             inner = Quadratic(none, Phi.T @ Phi, target @ Phi, square, float(self.problem.n_obs))
@@ -203,7 +203,7 @@ class Search:
         if not self.is_quadratic:
             Phi, index = columns.Phi, state.index
             likelihood = self.problem.likelihood.with_noise(self.noise)
-            curvature = likelihood.curvature(Phi[:, index] @ state.mean, self.problem.target)
+            curvature = likelihood.curvature(Phi[:, index] @ state.mean, self.problem.centred)
             weighted = np.sqrt(curvature)[:, None] * Phi
             gram = np.empty((Phi.shape[1], Phi.shape[1]))
             np.fill_diagonal(gram, np.nan)  # columns outside the model: computed when needed
@@ -263,7 +263,7 @@ class Search:
 
     def _scanned(self, columns: Columns, model: Model) -> ActiveSet:
         return scanned(
-            columns, self.problem.target, self.problem.likelihood.with_noise(self.noise), model
+            columns, self.problem.centred, self.problem.likelihood.with_noise(self.noise), model
         )
 
     def _next_noise(self, columns: Columns, state: ActiveSet) -> float:
@@ -363,7 +363,7 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
     mean, last, since, noise_moves = None, -np.inf, 0, False
     while len(trace) <= options.max_iter:
         likelihood = problem.likelihood.with_noise(noise)
-        end = posterior(columns.take(index), alpha, problem.target, likelihood, mean)
+        end = posterior(columns.take(index), alpha, problem.centred, likelihood, mean)
         trace.append((end.log_evidence, len(index), noise))
         PROGRESS.debug("sweep %d, log evidence %.6g", len(trace), end.log_evidence)
         model = index, alpha, end.mean

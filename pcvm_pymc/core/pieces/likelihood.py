@@ -137,6 +137,8 @@ class ScaleLikelihood(Likelihood):
 
     noise: float = np.nan
     targets: ClassVar[str] = "numbers"
+    #: about where targets lie
+    middle: ClassVar[Any] = staticmethod(np.mean)
 
     def with_noise(self, noise: float) -> Self:
         """Return the same likelihood of another scale."""

@@ -243,6 +243,7 @@ class StudentT(ScaleLikelihood):
 
     degrees: float = 4.0
     name: ClassVar[str] = "student-t"
+    middle: ClassVar[Any] = staticmethod(np.median)  # outliers do not move it
 
     def __post_init__(self) -> None:
         for name in ("noise", "degrees"):

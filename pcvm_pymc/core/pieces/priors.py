@@ -428,6 +428,7 @@ def named_prior(
 
 
 _N_PRIOR_DRAWS = 200
+ROUNDING = 1e-15  # share of the size of targets that is no spread: the last digit
 
 
 def prior_latent_size(Phi: Array, signs: Array | None, c: float) -> float:
@@ -445,7 +446,7 @@ def prior_latent_size(Phi: Array, signs: Array | None, c: float) -> float:
 def typical_size(target: Array) -> float:
     """Return the standard deviation of targets; their magnitude if constant, 1 if all zero."""
     spread, size = float(np.std(target)), float(np.abs(target).max())
-    return spread if spread > 1e-10 * size else size or 1.0
+    return spread if spread > ROUNDING * size else size or 1.0
 
 
 def _mean_precision[T: (Array, np.float64)](value: T, shape: float, rate: float) -> T:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pcvm_pymc.core.pieces.probit import Array
 
 LARGEST = 1e150  # of a feature, beyond which squared distances overflow
+_MOST_DIGITS = 70  # of the spread of targets, up or down: the evidence has its fourth powers
 MOST_COUNTS = 1e12  # of a row, beyond which products of the weights lose the prior
 MISSING = "{} has {} value(s) that are missing, NaN or infinite, the first in row {}; {}"
 DROP = "drop or impute those rows first"
@@ -319,6 +320,10 @@ def as_targets(y: ArrayLike, n_obs: int) -> Array:
     """Return the targets of a regression as finite floats, shape (n_obs,)."""
     out = as_finite(y, "y", "drop those rows first")
     check_shape("y", out.shape, (n_obs,), "target for each row of X")
+    size = float(np.ptp(out) or np.abs(out).max()) if len(out) else 0.0
+    if size and not abs(np.log10(size)) < _MOST_DIGITS:
+        found = f"y has targets that spread over {size:.3g}; needed 1e-70 to 1e70"
+        raise ValueError(f"{found}: give them in another unit")
     return out
 
 
