@@ -39,6 +39,9 @@ _ROWS = 256  # rows left out at a time: memory is that times the number of weigh
 # change of a log density that a gain of the objective is taken for, flat directions leading far: in general,
 # and under priors that keep weights at zero
 _GAIN, _SPARSE_GAIN = 3.0, 10.0
+# The second step gains a far smaller share of the first where the curvature is right: beyond this one the
+# first step's gain counts, so many times.
+_CONTRACTION, _STALLED = 0.1, 100.0
 _REPLICATES = 1000  # of the Bayesian bootstrap
 # replicates times rows; beyond, a normal distribution replaces the bootstrap
 _MOST_NUMBERS = 2_000_000
@@ -151,14 +154,20 @@ def check_step(
     mode = _Mode(problem, weight, bias, own, precision)
     latent, moved = mode.removed()
     removals = _Removals(mode)
-    parts = [removals.step(rows, moved[rows]) for rows in row_blocks(len(latent), _ROWS)]
-    step, entry, gain = (np.concatenate(each) for each in zip(*parts, strict=True))
-    three = [mode.predictions(each) for each in (latent, latent + step, latent + step + entry)]
-    change = np.ptp([each.log_density for each in three], axis=0)
+    parts = []
+    for rows in row_blocks(len(latent), _ROWS):
+        once, gain, *_ = removals.step(rows, removals.ends(rows, moved[rows]))
+        twice, left, entry, entry_gain = removals.step(rows, once)
+        after = removals.latent(rows, twice)
+        parts.append((removals.latent(rows, once), after, after + entry, gain, left, entry_gain))
+    *three, gain, left, entry_gain = (np.concatenate(each) for each in zip(*parts, strict=True))
+    found = [mode.predictions(each) for each in three]
+    change = np.ptp([each.log_density for each in found], axis=0)
+    left = np.where(left > _CONTRACTION * gain, _STALLED * gain, left)
     prior = problem.hyperprior
     per_gain = _SPARSE_GAIN if precision is None and prior.holds_zeros else _GAIN
-    doubt = np.maximum(change, per_gain * gain)
-    return CheckedStep(three[1], np.where(np.isnan(doubt), np.inf, doubt))
+    doubt = np.maximum(change, per_gain * (left + entry_gain))
+    return CheckedStep(found[1], np.where(np.isnan(doubt), np.inf, doubt))
 
 
 class _Mode:
@@ -311,43 +320,64 @@ class _Removals:
         known = prior.weight_precision(np.zeros_like(mode.weight))
         self.curvature[:-1] += np.where(np.isfinite(known), known, 0.0)
 
-    def step(self, rows: slice, moved: Array) -> tuple[Array, Array, Array]:
-        """Return a Newton step of some rows' latent values, that of entering weights, and the gain.
+    def ends(self, rows: slice, moved: Array) -> Array:
+        """Return where the quadratic model ends without each row, values of the wrong sign at zero."""
+        mode, own = self.mode, self.mode.own_values[rows]
+        pull = np.einsum("icd,id->ic", self.bend[rows], moved) - self.slope[rows]
+        held = np.where(own >= 0, mode.model.value[own], 0.0)
+        values = _held(mode.model, own, self._pulled(rows, pull), held)
+        out = np.vstack([mode.weight, mode.bias])[:, :, None] + self._unpacked(values)
+        out[:-1].transpose(0, 2, 1)[mode.own[:, None] == np.arange(rows.start, rows.stop)] = 0.0
+        return np.where(out * self.sign[:, :, None] < 0, 0.0, out)
+
+    def step(self, rows: slice, at: Array) -> tuple[Array, Array, Array, Array]:
+        """Return where a Newton step leads from points near the optima, under the sign rule, and its gain.
+
+        And by how much zeros that enter would move the latent values, and their gain.
 
         The gain is infinite where the curvature is not positive.
         """
-        mode, curved, own = self.mode, self.mode.curved, self.mode.own_values[rows]
+        mode, curved = self.mode, self.mode.curved
         if curved is None:
-            return np.zeros(moved.shape), np.zeros(moved.shape), np.full(len(moved), np.inf)
-        slope = self._slopes(rows, self._ends(rows, moved))
+            none = np.zeros(at.shape[2])
+            return at, none + np.inf, self.latent(rows, 0.0 * at), none
+        slope = self._slopes(rows, at)
         pull = curved.scale[:, None] * curved.pack(slope[:-1], slope[-1])
-        values = _held(curved, own, pull)
-        gain = 0.5 * np.einsum("ij,ij->j", pull, values)
-        designs = curved.designs(mode.problem.Phi[rows])
-        parts = [one * values[curved.part(c)].T for c, one in enumerate(designs)]
-        step = np.column_stack([each.sum(axis=1) for each in parts])
-        spread, _ = _spread(curved, mode.problem.Phi[rows], own)
-        matrix = np.eye(moved.shape[1]) - spread @ self.bend[rows]
+        rests = (at == 0) & (slope == 0)
+        is_held = curved.pack(rests[:-1], rests[-1])
+        held = np.argsort(~is_held, axis=0, kind="stable")[: is_held.sum(axis=0).max(initial=0)]
+        held = np.where(np.take_along_axis(is_held, held, axis=0), held, -1).T
+        latent = self.latent(rows, self._unpacked(_held(curved, held, pull)))
+        # the row's own curvature is in H
+        spread, _ = _spread(curved, mode.problem.Phi[rows], held)
+        matrix = np.eye(latent.shape[1]) - spread @ self.bend[rows]
         positive = np.linalg.det(matrix) > 0
-        matrix[~positive] = np.eye(moved.shape[1])
-        step = np.linalg.solve(matrix, step[:, :, None])[:, :, 0]
+        matrix[~positive] = np.eye(latent.shape[1])
+        latent = np.linalg.solve(matrix, latent[:, :, None])
+        pull += self._pulled(rows, (self.bend[rows] @ latent)[:, :, 0])
+        change = np.where(rests, 0.0, self._unpacked(_held(curved, held, pull)))
+        gain = 0.5 * np.einsum("jci,jci->i", slope, change)
+        new = np.where((at + change) * self.sign[:, :, None] < 0, 0.0, at + change)
         outside = ~np.isfinite(np.vstack([mode.precision, mode.bias_precision]))[:, :, None]
-        entering = np.where(outside, slope / self.curvature[:, :, None], 0.0)
-        gain += 0.5 * np.einsum("jci,jci->i", slope, entering)
-        entry = np.einsum("ij,jci->ic", self.Phi[rows], entering)
-        return step, entry, np.where(positive, gain, np.inf)
+        slope = np.where(outside, slope, 0.0)
+        entering = slope / self.curvature[:, :, None]
+        entry_gain = 0.5 * np.einsum("jci,jci->i", slope, entering)
+        return new, np.where(positive, gain, np.inf), self.latent(rows, entering), entry_gain
 
-    def _ends(self, rows: slice, moved: Array) -> Array:
-        """Return where the quadratic model ends without each row, values of the wrong sign at zero."""
-        mode, model, own = self.mode, self.mode.model, self.mode.own_values[rows]
-        pull = np.einsum("icd,id->ic", self.bend[rows], moved) - self.slope[rows]
-        designs = model.designs(mode.problem.Phi[rows])
-        right = np.concatenate([(one * pull[:, c, None]).T for c, one in enumerate(designs)])
-        values = _held(model, own, right, np.where(own >= 0, model.value[own], 0.0))
-        out = np.repeat(np.vstack([mode.weight, mode.bias])[:, :, None], len(moved), axis=2)
-        model.unpack(model.scale[:, None] * (model.value[:, None] + values), out[:-1], out[-1])
-        out[:-1].transpose(0, 2, 1)[mode.own[:, None] == np.arange(rows.start, rows.stop)] = 0.0
-        return np.where(out * self.sign[:, :, None] < 0, 0.0, out)
+    def latent(self, rows: slice, at: Array) -> Array:
+        """Return the rows' latent values, each at its own weights and biases."""
+        return np.einsum("ij,jci->ic", self.Phi[rows], at)
+
+    def _pulled(self, rows: slice, pull: Array) -> Array:
+        """Return the slopes of the model's values, given those of the rows' latent values."""
+        designs = self.mode.model.designs(self.mode.problem.Phi[rows])
+        return np.concatenate([(one * pull[:, c, None]).T for c, one in enumerate(designs)])
+
+    def _unpacked(self, values: Array) -> Array:
+        """Return the model's values as weights and biases, zeros where they are not in the model."""
+        model, out = self.mode.model, np.zeros((*self.sign.shape, values.shape[-1]))
+        model.unpack(model.scale[:, None] * values, out[:-1], out[-1])
+        return out
 
     def _slopes(self, rows: slice, at: Array) -> Array:
         """Return the slopes of the objectives, zero for zero values that do not enter."""
