@@ -43,6 +43,7 @@ _GAIN, _ENTRY_GAIN = 10.0, 30.0
 # The second step gains a far smaller share of the first where the curvature is right: beyond this one the
 # first step's gain counts, so many times.
 _CONTRACTION, _STALLED = 0.1, 30.0
+_LEAST_CURVATURE = 1e-12  # of a zero weight's own, where others replace it
 _REPLICATES = 1000  # of the Bayesian bootstrap
 # replicates times rows; beyond, a normal distribution replaces the bootstrap
 _MOST_NUMBERS = 2_000_000
@@ -314,10 +315,21 @@ class _Removals:
             self.sign[-1], self.threshold[-1] = 0.0, 0.0 if problem.bias == "free" else np.inf
         elif prior.holds_zero_bias and not penalty:
             self.threshold[-1] = np.inf
-        # curvature of each weight alone, from zero
+        # curvature of each weight from zero: alone, and of those out of the model as the others follow
         self.curvature = np.einsum("icc,ij->jc", self.bend, np.square(self.Phi))
         known = prior.weight_precision(np.zeros_like(mode.weight))
         self.curvature[:-1] += np.where(np.isfinite(known), known, 0.0)
+        #: values out of the model, and how those in it follow each of them
+        self.outside = ~np.isfinite(np.vstack([mode.precision, mode.bias_precision]))
+        if mode.curved is not None:
+            basis, score = self.outside.nonzero()
+            designs = enumerate(mode.model.designs(problem.Phi))
+            parts = [one.T @ (self.bend[:, c, score] * self.Phi[:, basis]) for c, one in designs]
+            tie = np.concatenate(parts)
+            self.following = -mode.curved.inverse @ tie
+            own = self.curvature[self.outside]
+            left = own + np.einsum("ij,ij->j", tie, self.following)
+            self.curvature[self.outside] = np.maximum(left, _LEAST_CURVATURE * own)
 
     def ends(self, rows: slice, moved: Array) -> Array:
         """Return where the quadratic model ends without each row, values of the wrong sign at zero."""
@@ -357,10 +369,9 @@ class _Removals:
         change = np.where(rests, 0.0, self._unpacked(_held(curved, held, pull)))
         gain = 0.5 * np.einsum("jci,jci->i", slope, change)
         new = np.where((at + change) * self.sign[:, :, None] < 0, 0.0, at + change)
-        outside = ~np.isfinite(np.vstack([mode.precision, mode.bias_precision]))[:, :, None]
-        slope = np.where(outside, slope, 0.0)
-        entering = slope / self.curvature[:, :, None]
+        entering = np.where(self.outside[:, :, None], slope / self.curvature[:, :, None], 0.0)
         entry_gain = 0.5 * np.einsum("jci,jci->i", slope, entering)
+        entering += self._unpacked(self.following @ entering[self.outside])
         return new, np.where(positive, gain, np.inf), self.latent(rows, entering), entry_gain
 
     def latent(self, rows: slice, at: Array) -> Array:
