@@ -269,8 +269,8 @@ def _refit(mode: FittedMode, held: NDArray[np.intp]) -> tuple[Array, bool]:
         height = log_posterior(without, weight, bias, without.Phi @ weight + bias)
         ends.append((height, problem.Phi[np.ix_(held, columns)] @ weight + bias, converged))
     _, latent, converged = max(ends, key=lambda end: end[0])
-    found = [mode.log_density(end[1], held) for end in ends]
-    return latent, converged and bool(np.ptp(found, axis=0).max() <= _APART)
+    scores = np.array([mode.log_density(end[1], held) for end in ends])
+    return latent, converged and bool(np.ptp(scores, axis=0).max() <= _APART)
 
 
 def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -> FittedMode:

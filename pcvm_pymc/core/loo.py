@@ -37,9 +37,7 @@ from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import Index, QuadraticModel, inner_products
 
 _ROWS = 256  # rows left out at a time: memory is that times the number of weights, or of rows
-# change of a log density that a gain of the objective is taken for, flat directions leading far: of the
-# second step, and of zeros that enter, whose coupling with the others is not known
-_GAIN, _ENTRY_GAIN = 10.0, 30.0
+_GAIN = 10.0  # change of a log density that a gain of the objective is taken for, flat directions leading far
 # The second step gains a far smaller share of the first where the curvature is right: beyond this one the
 # first step's gain counts, so many times.
 _CONTRACTION, _STALLED = 0.1, 30.0
@@ -166,7 +164,7 @@ def check_step(
     found = [mode.predictions(each) for each in three]
     change = np.ptp([each.log_density for each in found], axis=0)
     left = np.where(left > _CONTRACTION * gain, _STALLED * gain, left)
-    doubt = np.maximum(change, _GAIN * left + _ENTRY_GAIN * entry_gain)
+    doubt = np.maximum(change, _GAIN * (left + entry_gain))
     return CheckedStep(found[1], np.where(np.isnan(doubt), np.inf, doubt))
 
 
@@ -326,7 +324,7 @@ class _Removals:
             designs = enumerate(mode.model.designs(problem.Phi))
             parts = [one.T @ (self.bend[:, c, score] * self.Phi[:, basis]) for c, one in designs]
             tie = np.concatenate(parts)
-            self.following = -mode.curved.inverse @ tie
+            self.following = -_held(mode.curved, np.zeros((len(basis), 0), dtype=np.intp), tie)
             own = self.curvature[self.outside]
             left = own + np.einsum("ij,ij->j", tie, self.following)
             self.curvature[self.outside] = np.maximum(left, _LEAST_CURVATURE * own)
@@ -355,7 +353,7 @@ class _Removals:
         slope = self._slopes(rows, at)
         pull = curved.scale[:, None] * curved.pack(slope[:-1], slope[-1])
         rests = (at == 0) & (slope == 0)
-        is_held = curved.pack(rests[:-1], rests[-1])
+        is_held: Any = curved.pack(rests[:-1], rests[-1])
         held = np.argsort(~is_held, axis=0, kind="stable")[: is_held.sum(axis=0).max(initial=0)]
         held = np.where(np.take_along_axis(is_held, held, axis=0), held, -1).T
         latent = self.latent(rows, self._unpacked(_held(curved, held, pull)))
