@@ -153,8 +153,9 @@ def check_step(
     """
     mode = _Mode(problem, weight, bias, own, precision)
     latent, moved = mode.removed()
-    removals = _Removals(mode)
-    parts = []
+    if mode.curved is None:
+        return CheckedStep(mode.predictions(latent), np.full(len(latent), np.inf))
+    removals, parts = _Removals(mode, mode.curved), []
     for rows in row_blocks(len(latent), _ROWS):
         once, gain, *_ = removals.step(rows, removals.ends(rows, moved[rows]))
         twice, left, entry, entry_gain = removals.step(rows, once)
@@ -294,8 +295,8 @@ class _Removals:
     of ones in the design.
     """
 
-    def __init__(self, mode: _Mode) -> None:
-        self.mode, problem = mode, mode.problem
+    def __init__(self, mode: _Mode, curved: QuadraticModel) -> None:
+        self.mode, self.curved, problem = mode, curved, mode.problem
         self.Phi = np.column_stack([problem.Phi, np.ones(len(problem.Phi))])
         _, self.slope, self.bend = mode.terms(problem.Phi, problem.label)
         prior = problem.hyperprior
@@ -319,15 +320,13 @@ class _Removals:
         self.curvature[:-1] += np.where(np.isfinite(known), known, 0.0)
         #: values out of the model, and how those in it follow each of them
         self.outside = ~np.isfinite(np.vstack([mode.precision, mode.bias_precision]))
-        if mode.curved is not None:
-            basis, score = self.outside.nonzero()
-            designs = enumerate(mode.model.designs(problem.Phi))
-            parts = [one.T @ (self.bend[:, c, score] * self.Phi[:, basis]) for c, one in designs]
-            tie = np.concatenate(parts)
-            self.following = -_held(mode.curved, np.zeros((len(basis), 0), dtype=np.intp), tie)
-            own = self.curvature[self.outside]
-            left = own + np.einsum("ij,ij->j", tie, self.following)
-            self.curvature[self.outside] = np.maximum(left, _LEAST_CURVATURE * own)
+        basis, score = self.outside.nonzero()
+        designs = enumerate(curved.designs(problem.Phi))
+        parts = [one.T @ (self.bend[:, c, score] * self.Phi[:, basis]) for c, one in designs]
+        tie, own = np.concatenate(parts), self.curvature[self.outside]
+        self.following = -_held(curved, np.zeros((len(basis), 0), dtype=np.intp), tie)
+        left = own + np.einsum("ij,ij->j", tie, self.following)
+        self.curvature[self.outside] = np.maximum(left, _LEAST_CURVATURE * own)
 
     def ends(self, rows: slice, moved: Array) -> Array:
         """Return where the quadratic model ends without each row, values of the wrong sign at zero."""
@@ -346,10 +345,7 @@ class _Removals:
 
         The gain is infinite where the curvature is not positive.
         """
-        mode, curved = self.mode, self.mode.curved
-        if curved is None:
-            none = np.zeros(at.shape[2])
-            return at, none + np.inf, self.latent(rows, 0.0 * at), none
+        mode, curved = self.mode, self.curved
         slope = self._slopes(rows, at)
         pull = curved.scale[:, None] * curved.pack(slope[:-1], slope[-1])
         rests = (at == 0) & (slope == 0)
@@ -378,13 +374,13 @@ class _Removals:
 
     def _pulled(self, rows: slice, pull: Array) -> Array:
         """Return the slopes of the model's values, given those of the rows' latent values."""
-        designs = self.mode.model.designs(self.mode.problem.Phi[rows])
+        designs = self.curved.designs(self.mode.problem.Phi[rows])
         return np.concatenate([(one * pull[:, c, None]).T for c, one in enumerate(designs)])
 
     def _unpacked(self, values: Array) -> Array:
         """Return the model's values as weights and biases, zeros where they are not in the model."""
-        model, out = self.mode.model, np.zeros((*self.sign.shape, values.shape[-1]))
-        model.unpack(model.scale[:, None] * values, out[:-1], out[-1])
+        out = np.zeros((*self.sign.shape, values.shape[1]))
+        self.curved.unpack(self.curved.scale[:, None] * values, out[:-1], out[-1])
         return out
 
     def _slopes(self, rows: slice, at: Array) -> Array:
