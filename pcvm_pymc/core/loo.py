@@ -157,9 +157,9 @@ def check_step(
         return CheckedStep(mode.predictions(latent), np.full(len(latent), np.inf))
     removals, parts = _Removals(mode, mode.curved), []
     for rows in row_blocks(len(latent), _ROWS):
-        once, gain, *_ = removals.step(rows, removals.ends(rows, moved[rows]))
-        twice, left, entry, entry_gain = removals.step(rows, once)
-        after = removals.latent(rows, twice)
+        once, gain, _ = removals.step(rows, removals.ends(rows, moved[rows]))
+        twice, left, slope = removals.step(rows, once)
+        after, (entry, entry_gain) = removals.latent(rows, twice), removals.entry(rows, slope)
         parts.append((removals.latent(rows, once), after, after + entry, gain, left, entry_gain))
     *three, gain, left, entry_gain = (np.concatenate(each) for each in zip(*parts, strict=True))
     found = [mode.predictions(each) for each in three]
@@ -317,7 +317,8 @@ class _Removals:
         # curvature of each weight from zero: alone, and of those out of the model as the others follow
         self.curvature = np.einsum("icc,ij->jc", self.bend, np.square(self.Phi))
         known = prior.weight_precision(np.zeros_like(mode.weight))
-        self.curvature[:-1] += np.where(np.isfinite(known), known, 0.0)
+        self.ridge = np.where(np.isfinite(known), known, 0.0)
+        self.curvature[:-1] += self.ridge
         #: values out of the model, and how those in it follow each of them
         self.outside = ~np.isfinite(np.vstack([mode.precision, mode.bias_precision]))
         basis, score = self.outside.nonzero()
@@ -338,12 +339,10 @@ class _Removals:
         out[:-1].transpose(0, 2, 1)[mode.own[:, None] == np.arange(rows.start, rows.stop)] = 0.0
         return np.where(out * self.sign[:, :, None] < 0, 0.0, out)
 
-    def step(self, rows: slice, at: Array) -> tuple[Array, Array, Array, Array]:
+    def step(self, rows: slice, at: Array) -> tuple[Array, Array, Array]:
         """Return where a Newton step leads from points near the optima, under the sign rule, and its gain.
 
-        And by how much zeros that enter would move the latent values, and their gain.
-
-        The gain is infinite where the curvature is not positive.
+        And the slopes there. The gain is infinite where the curvature is not positive.
         """
         mode, curved = self.mode, self.curved
         slope = self._slopes(rows, at)
@@ -363,14 +362,31 @@ class _Removals:
         change = np.where(rests, 0.0, self._unpacked(_held(curved, held, pull)))
         gain = 0.5 * np.einsum("jci,jci->i", slope, change)
         new = np.where((at + change) * self.sign[:, :, None] < 0, 0.0, at + change)
+        return new, np.where(positive, gain, np.inf), slope
+
+    def entry(self, rows: slice, slope: Array) -> tuple[Array, Array]:
+        """Return by how much zeros that enter would move the rows' latent values, and what they would gain.
+
+        Each goes as far as it would as the only one, or all go further together where they gain more.
+        """
         entering = np.where(self.outside[:, :, None], slope / self.curvature[:, :, None], 0.0)
-        entry_gain = 0.5 * np.einsum("jci,jci->i", slope, entering)
-        entering += self._unpacked(self.following @ entering[self.outside])
-        return new, np.where(positive, gain, np.inf), self.latent(rows, entering), entry_gain
+        total = entering + self._unpacked(self.following @ entering[self.outside])
+        parts = self._latents(entering), self.bend, self._latents(total)
+        bent = np.einsum("icr,icd,idr->r", *parts, optimize=True)
+        bent += np.einsum("jc,jcr->r", self.ridge, np.square(entering[:-1]))
+        gain = np.einsum("jcr,jcr->r", slope, entering)
+        longer = np.ones(len(gain))
+        np.divide(gain, bent, out=longer, where=bent > 0)
+        longer = np.maximum(longer, 1.0)
+        return self.latent(rows, total) * longer[:, None], 0.5 * gain * longer
 
     def latent(self, rows: slice, at: Array) -> Array:
         """Return the rows' latent values, each at its own weights and biases."""
         return np.einsum("ij,jci->ic", self.Phi[rows], at)
+
+    def _latents(self, at: Array) -> Array:
+        """Return all latent values at some weights and biases, shape (n_obs, n_scores, n_rows)."""
+        return (self.Phi @ at.reshape(len(at), -1)).reshape(-1, *at.shape[1:])
 
     def _pulled(self, rows: slice, pull: Array) -> Array:
         """Return the slopes of the model's values, given those of the rows' latent values."""
@@ -387,8 +403,7 @@ class _Removals:
         """Return the slopes of the objectives, zero for zero values that do not enter."""
         mode, problem, prior = self.mode, self.mode.problem, self.mode.problem.hyperprior
         _, n_scores, n_rows = at.shape
-        latent = (self.Phi @ at.reshape(len(at), -1)).reshape(-1, n_scores, n_rows)
-        by_row = mode.shaped(latent.transpose(0, 2, 1).reshape(-1, n_scores))
+        by_row = mode.shaped(self._latents(at).transpose(0, 2, 1).reshape(-1, n_scores))
         score = problem.likelihood.score(by_row, np.repeat(problem.label, n_rows, axis=0))
         score = score.reshape(-1, n_rows, n_scores).transpose(0, 2, 1).copy()
         score[np.arange(rows.start, rows.stop), :, np.arange(n_rows)] = 0.0
