@@ -302,10 +302,11 @@ class _Removals:
         prior = problem.hyperprior
         penalty = prior.penalty if mode.given is None else 0.0
         at_mode = np.vstack([mode.weight, mode.bias])
-        #: whose values must not change sign: by the sign rule, or the penalty has a kink at zero
-        self.sign = np.sign(at_mode) * (penalty > 0)
+        #: signs by the sign rule, and those that no step changes, the penalty having a kink at zero
+        self.rule = np.zeros(at_mode.shape)
         if problem.is_signed:
-            self.sign[:-1] = np.reshape(problem.weight_sign, mode.weight.shape)
+            self.rule[:-1] = np.reshape(problem.weight_sign, mode.weight.shape)
+        self.sign = np.where(self.rule == 0, np.sign(at_mode) * (penalty > 0), self.rule)
         #: slope beyond which a zero becomes non-zero
         self.threshold = np.full(at_mode.shape, penalty)
         if mode.given is not None or (prior.holds_zeros and not penalty):
@@ -410,7 +411,7 @@ class _Removals:
         out = (score.reshape(len(score), -1).T @ self.Phi).T.reshape(at.shape)
         threshold = self.threshold[:, :, None]
         entering = np.sign(out) * np.maximum(np.abs(out) - threshold, 0.0)
-        entering[out * self.sign[:, :, None] < 0] = 0.0
+        entering[out * self.rule[:, :, None] < 0] = 0.0
         with np.errstate(invalid="ignore"):  # infinite precisions of zeros
             known = mode.precision[:, :, None]
             if mode.given is None:  # scores last
