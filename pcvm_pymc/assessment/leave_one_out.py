@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 from sklearn.utils.validation import check_is_fitted
 
-from pcvm_pymc.core.em import EMOptions, Start, fit_em
+from pcvm_pymc.core.em import EMOptions, Start, fit_em, log_posterior
 from pcvm_pymc.core.loo import check_step
 from pcvm_pymc.core.penalised import penalised_mode
 from pcvm_pymc.core.pieces.centres import rows_under
@@ -38,6 +38,9 @@ _DOUBT = 0.003
 _TINY = 1e-300
 _REFIT = EMOptions(tol=1e-4, max_iter=2000)
 _SILENT = 2.0  # seconds without a progress bar
+_APART = 0.01  # nats: refits whose scores differ by more ended at different maxima
+# log-concave likelihoods: others have several maxima
+_CONCAVE = ("probit", "logit", "normal", "multinomial probit")
 
 
 class FittedMode(NamedTuple):
@@ -64,7 +67,9 @@ class PointLOO(ELPDDataLOO):
     n_refitted : int
         Rows for which the quadratic model of the objective is not accurate enough, and which were refitted.
     n_unsettled : int
-        Those of them whose refit did not converge; then `warning` is true.
+        Those of them whose refit did not converge, or ended at different maxima from two starts, of which the
+        higher one is taken; then `warning` is true. Only likelihoods that are not log-concave, such as label
+        noise, have two starts.
     """
 
     n_refitted: int = 0
@@ -232,10 +237,12 @@ def _with_progress(pairs: list[Any]) -> Iterator[Any]:
 
 
 def _refit(mode: FittedMode, held: NDArray[np.intp]) -> tuple[Array, bool]:
-    """Return latent values of rows by a refit without them, and whether that converged."""
-    problem = mode.problem
+    """Return latent values of rows by a refit without them, and whether that is settled.
+
+    Where the likelihood may have several maxima, the higher one of two starts: the mode, and that of a fit.
+    """
+    problem, prior = mode.problem, mode.problem.hyperprior
     columns = np.flatnonzero(~np.isin(mode.own, held))
-    weight, bias = mode.weight[columns], mode.bias
     without = replace(
         problem,
         Phi=np.delete(problem.Phi, held, axis=0)[:, columns],
@@ -243,14 +250,26 @@ def _refit(mode: FittedMode, held: NDArray[np.intp]) -> tuple[Array, bool]:
         sign=None if problem.sign is None else problem.sign[columns],
         moves=None,
     )
-    prior: Any = problem.hyperprior
-    if mode.precision is not None or prior.penalty:
-        known = None if mode.precision is None else mode.precision[columns]
-        weight, bias, converged = penalised_mode(without, weight, bias, precision=known)
-    else:
-        found = fit_em(without, Start(weight, bias), _REFIT)
-        weight, bias, converged = found.weight, found.bias, found.converged
-    return problem.Phi[np.ix_(held, columns)] @ weight + bias, converged
+    starts = [Start(mode.weight[columns], mode.bias)]
+    # under a prior with a pole at zero another start ends at other zeros
+    is_pole = prior.holds_zeros and not prior.penalty
+    if problem.likelihood.name not in _CONCAVE and mode.precision is None and not is_pole:
+        starts.append(Start.default(without))
+    ends = []
+    for start in starts:
+        if mode.precision is not None or prior.penalty:
+            known = None if mode.precision is None else mode.precision[columns]
+            weight, bias, converged = penalised_mode(
+                without, start.weight, start.bias, precision=known
+            )
+        else:
+            found = fit_em(without, start, _REFIT)
+            weight, bias, converged = found.weight, found.bias, found.converged
+        height = log_posterior(without, weight, bias, without.Phi @ weight + bias)
+        ends.append((height, problem.Phi[np.ix_(held, columns)] @ weight + bias, converged))
+    _, latent, converged = max(ends, key=lambda end: end[0])
+    scores = np.array([mode.log_density(end[1], held) for end in ends])
+    return latent, converged and bool(np.ptp(scores, axis=0).max() <= _APART)
 
 
 def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -> FittedMode:

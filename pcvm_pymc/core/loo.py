@@ -15,8 +15,9 @@ without row i's term, and with the weights k at zero, has
     V &= J_i G J_i' - (J_i G)_k\, G_{kk}^{-1}\, (J_i G)_k', \qquad a = -(J_i G)_k\, G_{kk}^{-1} w_k, \\
     f_i^{(-i)} &= f_i + (I - V W_i)^{-1} (a - V s_i).
 
-`leave_one_out` takes one factorisation for all rows. `check_step` takes another Newton step for each of them,
-with the objective's true slopes and curvature: where it moves far, the quadratic model is in doubt.
+`leave_one_out` takes one factorisation for all rows. `check_step` takes two more Newton steps for each of
+them, with the objective's true slopes: where the second still moves far, or gains much beside the first, the
+quadratic model is in doubt.
 The formula's parent is the leave-one-out of regularised least squares (G. Wahba 1990, "Spline models for
 observational data", chapter 4).
 """
@@ -36,9 +37,11 @@ from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import Index, QuadraticModel, inner_products
 
 _ROWS = 256  # rows left out at a time: memory is that times the number of weights, or of rows
-# change of a log density that a gain of the objective is taken for, flat directions leading far: in general,
-# and under priors that keep weights at zero
-_GAIN, _SPARSE_GAIN = 3.0, 10.0
+_GAIN = 10.0  # change of a log density that a gain of the objective is taken for, flat directions leading far
+# The second step gains a far smaller share of the first where the curvature is right: beyond this one the
+# first step's gain counts, so many times.
+_CONTRACTION, _STALLED = 0.1, 30.0
+_LEAST_CURVATURE = 1e-12  # of a zero weight's own, where others replace it
 _REPLICATES = 1000  # of the Bayesian bootstrap
 # replicates times rows; beyond, a normal distribution replaces the bootstrap
 _MOST_NUMBERS = 2_000_000
@@ -66,14 +69,15 @@ class LeaveOneOut:
 
 
 class CheckedStep(NamedTuple):
-    """What a further Newton step makes of leave-one-out predictions.
+    """What further Newton steps make of leave-one-out predictions.
 
     Attributes
     ----------
     after : LeaveOneOut
     doubt : ndarray, shape (n_obs,)
-        How far the step moves each log density, nats, or a multiple of the objective's gain where that is
-        more; infinite where the curvature without the row is not positive, so that the step means nothing.
+        How far the second step moves each log density, nats, or a multiple of the objective's gain where that
+        is more: of the first step's, where the second gains more than a tenth of it; infinite where the
+        curvature without the row is not positive, so that steps mean nothing.
     """
 
     after: LeaveOneOut
@@ -131,13 +135,12 @@ def check_step(
     *,
     precision: Array | None = None,
 ) -> CheckedStep:
-    """Return leave-one-out predictions after another Newton step, and how far it moves them.
+    """Return leave-one-out predictions after two more Newton steps, and how sure they are.
 
-    The step starts where the quadratic model ends, under the sign rule, with the true slopes of the objective
-    without the row, and the likelihood's and the prior's own curvature at the mode. Zero weights that would
-    become non-zero are taken one by one, each as if it were the only one: they count in the doubt alone. Of
-    4,200 rows of 350 random problems those with doubts up to .003 were within .01 nats of their refits; of
-    some 1,500 later rows two were not, by .011 and .013.
+    The steps start where the quadratic model ends, weights of the wrong sign at zero, with the true slopes of
+    the objective without the row, and the likelihood's and the prior's own curvature at the mode. Where that
+    is right, the second step gains far less than the first. Zero weights that would become non-zero are taken
+    one by one, each as if it were the only one: they count in the doubt alone. FIGURES
 
     Parameters
     ----------
@@ -150,15 +153,20 @@ def check_step(
     """
     mode = _Mode(problem, weight, bias, own, precision)
     latent, moved = mode.removed()
-    removals = _Removals(mode)
-    parts = [removals.step(rows, moved[rows]) for rows in row_blocks(len(latent), _ROWS)]
-    step, entry, gain = (np.concatenate(each) for each in zip(*parts, strict=True))
-    three = [mode.predictions(each) for each in (latent, latent + step, latent + step + entry)]
-    change = np.ptp([each.log_density for each in three], axis=0)
-    prior = problem.hyperprior
-    per_gain = _SPARSE_GAIN if precision is None and prior.holds_zeros else _GAIN
-    doubt = np.maximum(change, per_gain * gain)
-    return CheckedStep(three[1], np.where(np.isnan(doubt), np.inf, doubt))
+    if mode.curved is None:
+        return CheckedStep(mode.predictions(latent), np.full(len(latent), np.inf))
+    removals, parts = _Removals(mode, mode.curved), []
+    for rows in row_blocks(len(latent), _ROWS):
+        once, gain, _ = removals.step(rows, removals.ends(rows, moved[rows]))
+        twice, left, slope = removals.step(rows, once)
+        after, (entry, entry_gain) = removals.latent(rows, twice), removals.entry(rows, slope)
+        parts.append((removals.latent(rows, once), after, after + entry, gain, left, entry_gain))
+    *three, gain, left, entry_gain = (np.concatenate(each) for each in zip(*parts, strict=True))
+    found = [mode.predictions(each) for each in three]
+    change = np.ptp([each.log_density for each in found], axis=0)
+    left = np.where(left > _CONTRACTION * gain, _STALLED * gain, left)
+    doubt = np.maximum(change, _GAIN * (left + entry_gain))
+    return CheckedStep(found[1], np.where(np.isnan(doubt), np.inf, doubt))
 
 
 class _Mode:
@@ -287,17 +295,18 @@ class _Removals:
     of ones in the design.
     """
 
-    def __init__(self, mode: _Mode) -> None:
-        self.mode, problem = mode, mode.problem
+    def __init__(self, mode: _Mode, curved: QuadraticModel) -> None:
+        self.mode, self.curved, problem = mode, curved, mode.problem
         self.Phi = np.column_stack([problem.Phi, np.ones(len(problem.Phi))])
         _, self.slope, self.bend = mode.terms(problem.Phi, problem.label)
         prior = problem.hyperprior
         penalty = prior.penalty if mode.given is None else 0.0
         at_mode = np.vstack([mode.weight, mode.bias])
-        #: whose values must not change sign: by the sign rule, or the penalty has a kink at zero
-        self.sign = np.sign(at_mode) * (penalty > 0)
+        #: signs by the sign rule, and those that no step changes, the penalty having a kink at zero
+        self.rule = np.zeros(at_mode.shape)
         if problem.is_signed:
-            self.sign[:-1] = np.reshape(problem.weight_sign, mode.weight.shape)
+            self.rule[:-1] = np.reshape(problem.weight_sign, mode.weight.shape)
+        self.sign = np.where(self.rule == 0, np.sign(at_mode) * (penalty > 0), self.rule)
         #: slope beyond which a zero becomes non-zero
         self.threshold = np.full(at_mode.shape, penalty)
         if mode.given is not None or (prior.holds_zeros and not penalty):
@@ -306,62 +315,103 @@ class _Removals:
             self.sign[-1], self.threshold[-1] = 0.0, 0.0 if problem.bias == "free" else np.inf
         elif prior.holds_zero_bias and not penalty:
             self.threshold[-1] = np.inf
-        # curvature of each weight alone, from zero
+        # curvature of each weight from zero: alone, and of those out of the model as the others follow
         self.curvature = np.einsum("icc,ij->jc", self.bend, np.square(self.Phi))
         known = prior.weight_precision(np.zeros_like(mode.weight))
-        self.curvature[:-1] += np.where(np.isfinite(known), known, 0.0)
+        self.ridge = np.where(np.isfinite(known), known, 0.0)
+        self.curvature[:-1] += self.ridge
+        #: values out of the model, and how those in it follow each of them
+        self.outside = ~np.isfinite(np.vstack([mode.precision, mode.bias_precision]))
+        basis, score = self.outside.nonzero()
+        designs = enumerate(curved.designs(problem.Phi))
+        parts = [one.T @ (self.bend[:, c, score] * self.Phi[:, basis]) for c, one in designs]
+        tie, own = np.concatenate(parts), self.curvature[self.outside]
+        self.following = -_held(curved, np.zeros((len(basis), 0), dtype=np.intp), tie)
+        left = own + np.einsum("ij,ij->j", tie, self.following)
+        self.curvature[self.outside] = np.maximum(left, _LEAST_CURVATURE * own)
 
-    def step(self, rows: slice, moved: Array) -> tuple[Array, Array, Array]:
-        """Return a Newton step of some rows' latent values, that of entering weights, and the gain.
-
-        The gain is infinite where the curvature is not positive.
-        """
-        mode, curved, own = self.mode, self.mode.curved, self.mode.own_values[rows]
-        if curved is None:
-            return np.zeros(moved.shape), np.zeros(moved.shape), np.full(len(moved), np.inf)
-        slope = self._slopes(rows, self._ends(rows, moved))
-        pull = curved.scale[:, None] * curved.pack(slope[:-1], slope[-1])
-        values = _held(curved, own, pull)
-        gain = 0.5 * np.einsum("ij,ij->j", pull, values)
-        designs = curved.designs(mode.problem.Phi[rows])
-        parts = [one * values[curved.part(c)].T for c, one in enumerate(designs)]
-        step = np.column_stack([each.sum(axis=1) for each in parts])
-        spread, _ = _spread(curved, mode.problem.Phi[rows], own)
-        matrix = np.eye(moved.shape[1]) - spread @ self.bend[rows]
-        positive = np.linalg.det(matrix) > 0
-        matrix[~positive] = np.eye(moved.shape[1])
-        step = np.linalg.solve(matrix, step[:, :, None])[:, :, 0]
-        outside = ~np.isfinite(np.vstack([mode.precision, mode.bias_precision]))[:, :, None]
-        entering = np.where(outside, slope / self.curvature[:, :, None], 0.0)
-        gain += 0.5 * np.einsum("jci,jci->i", slope, entering)
-        entry = np.einsum("ij,jci->ic", self.Phi[rows], entering)
-        return step, entry, np.where(positive, gain, np.inf)
-
-    def _ends(self, rows: slice, moved: Array) -> Array:
+    def ends(self, rows: slice, moved: Array) -> Array:
         """Return where the quadratic model ends without each row, values of the wrong sign at zero."""
-        mode, model, own = self.mode, self.mode.model, self.mode.own_values[rows]
+        mode, own = self.mode, self.mode.own_values[rows]
         pull = np.einsum("icd,id->ic", self.bend[rows], moved) - self.slope[rows]
-        designs = model.designs(mode.problem.Phi[rows])
-        right = np.concatenate([(one * pull[:, c, None]).T for c, one in enumerate(designs)])
-        values = _held(model, own, right, np.where(own >= 0, model.value[own], 0.0))
-        out = np.repeat(np.vstack([mode.weight, mode.bias])[:, :, None], len(moved), axis=2)
-        model.unpack(model.scale[:, None] * (model.value[:, None] + values), out[:-1], out[-1])
+        held = np.where(own >= 0, mode.model.value[own], 0.0)
+        values = _held(mode.model, own, self._pulled(rows, pull), held)
+        out = np.vstack([mode.weight, mode.bias])[:, :, None] + self._unpacked(values)
         out[:-1].transpose(0, 2, 1)[mode.own[:, None] == np.arange(rows.start, rows.stop)] = 0.0
         return np.where(out * self.sign[:, :, None] < 0, 0.0, out)
+
+    def step(self, rows: slice, at: Array) -> tuple[Array, Array, Array]:
+        """Return where a Newton step leads from points near the optima, under the sign rule, and its gain.
+
+        And the slopes there. The gain is infinite where the curvature is not positive.
+        """
+        mode, curved = self.mode, self.curved
+        slope = self._slopes(rows, at)
+        pull = curved.scale[:, None] * curved.pack(slope[:-1], slope[-1])
+        rests = (at == 0) & (slope == 0)
+        is_held: Any = curved.pack(rests[:-1], rests[-1])
+        held = np.argsort(~is_held, axis=0, kind="stable")[: is_held.sum(axis=0).max(initial=0)]
+        held = np.where(np.take_along_axis(is_held, held, axis=0), held, -1).T
+        latent = self.latent(rows, self._unpacked(_held(curved, held, pull)))
+        # the row's own curvature is in H
+        spread, _ = _spread(curved, mode.problem.Phi[rows], held)
+        matrix = np.eye(latent.shape[1]) - spread @ self.bend[rows]
+        positive = np.linalg.det(matrix) > 0
+        matrix[~positive] = np.eye(latent.shape[1])
+        latent = np.linalg.solve(matrix, latent[:, :, None])
+        pull += self._pulled(rows, (self.bend[rows] @ latent)[:, :, 0])
+        change = np.where(rests, 0.0, self._unpacked(_held(curved, held, pull)))
+        gain = 0.5 * np.einsum("jci,jci->i", slope, change)
+        new = np.where((at + change) * self.sign[:, :, None] < 0, 0.0, at + change)
+        return new, np.where(positive, gain, np.inf), slope
+
+    def entry(self, rows: slice, slope: Array) -> tuple[Array, Array]:
+        """Return by how much zeros that enter would move the rows' latent values, and what they would gain.
+
+        Each goes as far as it would as the only one, or all go further together where they gain more.
+        """
+        entering = np.where(self.outside[:, :, None], slope / self.curvature[:, :, None], 0.0)
+        total = entering + self._unpacked(self.following @ entering[self.outside])
+        parts = self._latents(entering), self.bend, self._latents(total)
+        bent = np.einsum("icr,icd,idr->r", *parts, optimize=True)
+        bent += np.einsum("jc,jcr->r", self.ridge, np.square(entering[:-1]))
+        gain = np.einsum("jcr,jcr->r", slope, entering)
+        longer = np.ones(len(gain))
+        np.divide(gain, bent, out=longer, where=bent > 0)
+        longer = np.maximum(longer, 1.0)
+        return self.latent(rows, total) * longer[:, None], 0.5 * gain * longer
+
+    def latent(self, rows: slice, at: Array) -> Array:
+        """Return the rows' latent values, each at its own weights and biases."""
+        return np.einsum("ij,jci->ic", self.Phi[rows], at)
+
+    def _latents(self, at: Array) -> Array:
+        """Return all latent values at some weights and biases, shape (n_obs, n_scores, n_rows)."""
+        return (self.Phi @ at.reshape(len(at), -1)).reshape(-1, *at.shape[1:])
+
+    def _pulled(self, rows: slice, pull: Array) -> Array:
+        """Return the slopes of the model's values, given those of the rows' latent values."""
+        designs = self.curved.designs(self.mode.problem.Phi[rows])
+        return np.concatenate([(one * pull[:, c, None]).T for c, one in enumerate(designs)])
+
+    def _unpacked(self, values: Array) -> Array:
+        """Return the model's values as weights and biases, zeros where they are not in the model."""
+        out = np.zeros((*self.sign.shape, values.shape[1]))
+        self.curved.unpack(self.curved.scale[:, None] * values, out[:-1], out[-1])
+        return out
 
     def _slopes(self, rows: slice, at: Array) -> Array:
         """Return the slopes of the objectives, zero for zero values that do not enter."""
         mode, problem, prior = self.mode, self.mode.problem, self.mode.problem.hyperprior
         _, n_scores, n_rows = at.shape
-        latent = (self.Phi @ at.reshape(len(at), -1)).reshape(-1, n_scores, n_rows)
-        by_row = mode.shaped(latent.transpose(0, 2, 1).reshape(-1, n_scores))
+        by_row = mode.shaped(self._latents(at).transpose(0, 2, 1).reshape(-1, n_scores))
         score = problem.likelihood.score(by_row, np.repeat(problem.label, n_rows, axis=0))
         score = score.reshape(-1, n_rows, n_scores).transpose(0, 2, 1).copy()
         score[np.arange(rows.start, rows.stop), :, np.arange(n_rows)] = 0.0
         out = (score.reshape(len(score), -1).T @ self.Phi).T.reshape(at.shape)
         threshold = self.threshold[:, :, None]
         entering = np.sign(out) * np.maximum(np.abs(out) - threshold, 0.0)
-        entering[out * self.sign[:, :, None] < 0] = 0.0
+        entering[out * self.rule[:, :, None] < 0] = 0.0
         with np.errstate(invalid="ignore"):  # infinite precisions of zeros
             known = mode.precision[:, :, None]
             if mode.given is None:  # scores last

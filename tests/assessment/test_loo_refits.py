@@ -19,8 +19,12 @@ LIKELIHOODS += [likelihoods.StudentT(0.3, 4.0), MultinomialProbit(3), Multinomia
 PRIORS = ["gamma", "wide gamma", "Laplace", "Jeffreys", "shared"]
 
 
-def random_problem(likelihood, prior, rng):
-    """Return a problem of random rows, width, scale, signs and bias, and the rows of its bases."""
+def random_problem(likelihood, prior, rng, *, widest=0.7, largest=2.0):
+    """Return a problem of random rows, width, scale, signs and bias, and the rows of its bases.
+
+    Logs of the width in medians and of the scale are at most the given ones; where widths are up to ten
+    medians, two fifths of the problems have centres that are no rows.
+    """
     n, several = int(rng.integers(12, 50)), likelihood.n_scores > 1
     X = rng.normal(size=(n, int(rng.integers(1, 4))))
     truth = np.sin(2.0 * X[:, 0]) + 0.5 * X[:, -1]
@@ -32,8 +36,8 @@ def random_problem(likelihood, prior, rng):
         label = np.where(truth + 0.7 * rng.normal(size=n) > 0, 1.0, -1.0)
         label[:2] = 1.0, -1.0
     own = rng.permutation(n)[: int(rng.integers(n // 2, n + 1))]
-    Phi = rbf(squared_distances(X, X[own]), np.exp(rng.uniform(-1.0, 0.7)) * median_distance(X))
-    scale = np.exp(rng.uniform(-1.0, 2.0))
+    Phi = rbf(squared_distances(X, X[own]), np.exp(rng.uniform(-1.0, widest)) * median_distance(X))
+    scale = np.exp(rng.uniform(-1.0, largest))
     kind = {
         "gamma": Hyperprior(5.0, 5.0 * scale**2, 1.0, 1.0),
         "wide gamma": Hyperprior(1.0, scale**2, 0.5, 0.5),
@@ -46,6 +50,8 @@ def random_problem(likelihood, prior, rng):
         sign = class_signs(label, likelihood.n_scores)[own] if several else label[own]
     bias = "none" if prior == "shared" else rng.choice(["prior", "free", "none"], p=[0.6, 0.2, 0.2])
     options = {"bias": str(bias), "shared": prior == "shared"}
+    if widest > 2.0 and rng.uniform() < 0.4:
+        own = np.full(len(own), -1)
     return Problem(Phi, label, sign, kind, likelihood, **options), own
 
 
@@ -89,14 +95,14 @@ def maximum(part, weight, bias):
     return (up - down)[:n].reshape(shape), (up - down)[n:] if C > 1 else (up - down)[n]
 
 
-def errors(likelihood, prior, seed, n_rows):
+def errors(likelihood, prior, seed, n_rows, **ranges):
     """Return how far rows' scores are from their refits, and the number of unsettled rows of all.
 
     Refits start at the mode, as a maximum is only a local one but under concave pieces: SciPy's, or EM's if
     that is nearer (for d = 0 the density is infinite at zero, and EM's alone).
     """
     rng = fixed_rng(seed)
-    whole, own = random_problem(likelihood, prior, rng)
+    whole, own = random_problem(likelihood, prior, rng, **ranges)
     fit = fit_em(whole)
     found = _scored([FittedMode(1.0, whole, fit.weight, fit.bias, own)])
     out = []
@@ -134,3 +140,24 @@ def test_rows_have_the_scores_of_their_refits(likelihood, prior, seeds, n_rows):
     for seed in seeds:
         found, n_unsettled = errors(likelihood, prior, seed, n_rows)
         assert np.sum(np.array(found) > 0.01) <= n_unsettled, (seed, found)
+
+
+#: problems with a row that was off by .01 to .2 nats without a doubt: a weight that came to zero without it,
+#: a curvature that is another where the latent value ends, refits that ended at a lower maximum
+SURE_AND_WRONG = [
+    (Probit(), "wide gamma", 5),
+    *((Logit(), "gamma", seed) for seed in (5, 6, 41)),
+    *((NoisyProbit(0.3), "gamma", seed) for seed in (5, 6, 47, 50)),
+]
+WIDE = [
+    pytest.param(likelihood, prior, seed, marks=pytest.mark.slow)
+    for likelihood in LIKELIHOODS[:2]
+    for prior in PRIORS[:3]
+    for seed in range(200, 210)
+]
+
+
+@pytest.mark.parametrize(("likelihood", "prior", "seed"), SURE_AND_WRONG + WIDE)
+def test_wide_kernels_and_centres_without_rows_leave_no_row_sure_and_wrong(likelihood, prior, seed):
+    found, n_unsettled = errors(likelihood, prior, seed, 50, widest=2.7, largest=3.0)
+    assert np.sum(np.array(found) > 0.01) <= n_unsettled, found
