@@ -78,11 +78,11 @@ class Comparison:
     Examples
     --------
     >>> import numpy as np
-    >>> from pcvm_pymc import approximate, compare, find_map_em, pcvm_model
+    >>> from pcvm_pymc import compare, find_map_em, pcvm_model, sample
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
     >>> model = pcvm_model(X[:20], X[:20, 0] > 0, width=1.0, hyperprior="default")
     >>> mode = find_map_em(model, progressbar=False)
-    >>> draws = approximate(model, method="laplace", random_seed=1)
+    >>> draws = sample(model, draws=50, tune=50, max_sweeps=100, random_seed=1, quiet=True)
     >>> found = compare(mode, draws, X[20:], X[20:, 0] > 0)
     >>> found.table.columns[:3].tolist()
     ['error', 'AUC', '1-RMSE']
@@ -138,7 +138,7 @@ def convergence(posterior: xr.DataTree) -> Convergence:
     """Return the convergence of the latent function (single weights are not identified)."""
     latent = posterior["posterior"].to_dataset()[["latent"]]
     sizes = latent.sizes
-    stats: Any = posterior.get("sample_stats", {})  # an approximation's draws are independent
+    stats: Any = posterior.get("sample_stats", {})
     return Convergence(
         divergences=int(stats["diverging"].sum()) if "diverging" in stats else 0,
         rhat=float(az.rhat(latent)["latent"].max()),
@@ -217,7 +217,7 @@ def compare(
     map_result : DataTree
         From `find_map_em`.
     posterior : DataTree
-        From `sample`, `approximate` or `pymc.sample`, of the same model.
+        From `sample` or `pymc.sample`, of the same model.
     X_test : array_like, shape (n_test, n_features)
     y_test : array_like, shape (n_test,)
         Labels in the code of the training labels.
