@@ -82,7 +82,7 @@ class Comparison:
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
     >>> model = pcvm_model(X[:20], X[:20, 0] > 0, width=1.0, hyperprior="default")
     >>> mode = find_map_em(model, progressbar=False)
-    >>> draws = sample(model, draws=50, tune=50, max_sweeps=100, random_seed=1, quiet=True)
+    >>> draws = sample(model, draws=200, thin=1, random_seed=1, quiet=True)
     >>> found = compare(mode, draws, X[20:], X[20:, 0] > 0)
     >>> found.table.columns[:3].tolist()
     ['error', 'AUC', '1-RMSE']

@@ -118,7 +118,7 @@ def add_log_prior(result: xr.DataTree, model: pm.Model | None = None) -> xr.Data
     >>> from pcvm_pymc import Hyperprior, pcvm_model, sample
     >>> X = np.random.default_rng(0).normal(size=(20, 2))
     >>> model = pcvm_model(X, X[:, 0] > 0, hyperprior=Hyperprior.plug_in())
-    >>> draws = sample(model, draws=10, tune=10, max_sweeps=20, random_seed=1, quiet=True)
+    >>> draws = sample(model, draws=10, max_sweeps=100, random_seed=1, quiet=True)
     >>> result = add_log_prior(draws, model)
     >>> sorted(result["log_prior"].data_vars)
     ['bias', 'magnitude']
