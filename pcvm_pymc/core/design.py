@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece
-from pcvm_pymc.core.pieces.likelihood import against_rest, plain_target, row_weight
+from pcvm_pymc.core.pieces.likelihood_base import against_rest, plain_target, row_weight
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import LARGEST_CHUNK, one_blas_thread

@@ -7,7 +7,7 @@ one of, and solvers and samplers take what a row allows them.
 from dataclasses import dataclass
 
 from pcvm_pymc.core.pieces.centres import SignRule, class_signs, own_label
-from pcvm_pymc.core.pieces.likelihood import Weighted
+from pcvm_pymc.core.pieces.likelihood_base import Weighted
 from pcvm_pymc.core.problem import Problem
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf
 
 from pcvm_pymc.core.design import FirstResponses, StreamedDesign
+from pcvm_pymc.core.evidence.active_set import inverse_triangle, leave_one_out
 from pcvm_pymc.core.evidence.columns import Index
-from pcvm_pymc.core.evidence.posterior import inverse_triangle, leave_one_out
 from pcvm_pymc.core.evidence.problem import check_fixed_bases
 from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.probit import Array

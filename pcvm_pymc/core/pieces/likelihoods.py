@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, gammaln, log_expit
 
 from pcvm_pymc.core.pieces import probit
-from pcvm_pymc.core.pieces.likelihood import (
+from pcvm_pymc.core.pieces.likelihood_base import (
     Likelihood,
     RowTerms,
     ScaleLikelihood,

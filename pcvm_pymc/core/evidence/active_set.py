@@ -1,4 +1,4 @@
-"""Posterior of the weights at given precisions, the bases in a model, and what each change would gain."""
+"""The bases in a model: the weights' posterior at given precisions, and what each change would gain."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""What all likelihoods share, and rows that count by weights; the likelihoods are in `likelihoods`."""
+"""The base of all likelihoods, class probabilities of sum one, and rows that count by weights."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
