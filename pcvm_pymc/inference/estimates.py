@@ -366,7 +366,7 @@ def approximate(
         draws are of a truncated normal distribution, Laplace's or the one whose expectation propagation has
         the same fixed point as the posterior's; they come from a Markov chain that is exact for it, with
         little correlation. Attributes of ``posterior``: ``method``, ``converged`` (1 or 0), ``iterations``,
-        ``log_evidence`` and ``held_sites`` (``"ep"``), ``prior_curvature``
+        ``log_evidence`` and ``cut_sites`` (``"ep"``), ``prior_curvature``
         (``"laplace"``), ``seconds`` of the fit without the draws.
 
     Raises
@@ -407,7 +407,7 @@ def approximate(
     if of_ep is not None:
         fit: Any = propagate(rows, of_ep)
         ended, name = fit, "expectation propagation"
-        own = {"log_evidence": fit.log_evidence, "held_sites": fit.n_held}
+        own = {"log_evidence": fit.log_evidence, "cut_sites": fit.n_cut}
         trace = {"change": ("iteration", fit.change), "damping": ("iteration", fit.step)}
         iterations = {"iteration": np.arange(fit.n_iter)}
         groups["approximation_trace"] = xr.Dataset(trace, iterations)

@@ -296,7 +296,7 @@ def test_the_default_start_for_two_classes_is_the_e_step_at_zero():
     given_ = two_classes(seed=1)
     bases = Search(given_, BottomUpOptions()).bases
     start = np.sqrt(2 / np.pi) * given_.label
-    np.testing.assert_allclose(bases.pulled[:, 0], bases.columns.T @ start, atol=1e-10)
+    np.testing.assert_allclose(bases.rhs[:, 0], bases.columns.T @ start, atol=1e-10)
 
 
 def test_bad_arguments_are_named():

@@ -121,12 +121,13 @@ def fit_laplace(rows: SignedRows, mode: Array) -> LaplaceFit:
     prior, x = rows.hyperprior, rows.design @ mode
     precision = np.append(prior.weight_precision(mode[:-1]), prior.bias_precision(mode[-1]))
     slope = rows.design.T @ inverse_mills(x) - precision * mode
-    bend = curvature(x, np.ones_like(x))
-    likelihood = (rows.design * bend[:, None]).T @ rows.design
-    own = precision * np.append(prior.weight_bend(mode[:-1]), prior.bias_bend(mode[-1:]))
+    row_curvature = curvature(x, np.ones_like(x))
+    likelihood = (rows.design * row_curvature[:, None]).T @ rows.design
+    ratios = prior.weight_curvature_ratio(mode[:-1]), prior.bias_curvature_ratio(mode[-1:])
+    of_prior = precision * np.concatenate(ratios)
     is_exact = True
     try:
-        factor = cho_factor(likelihood + np.diag(own), lower=True)
+        factor = cho_factor(likelihood + np.diag(of_prior), lower=True)
     except LinAlgError:
         is_exact = False
         factor = cho_factor(likelihood + np.diag(precision), lower=True)

@@ -107,7 +107,7 @@ class PropagationFit(Ended):
     bias_site : tuple of float
         The same of the bias' prior.
     hyperprior : Hyperprior
-    n_held : int
+    n_cut : int
         Factors whose tilted variance was cut to that of their cavity; see `propagate`.
     status : Status
     n_iter : int
@@ -125,7 +125,7 @@ class PropagationFit(Ended):
     row_shift: Array
     bias_site: tuple[float, float]
     hyperprior: Hyperprior
-    n_held: int
+    n_cut: int
     status: Status
     n_iter: int
     change: Array
@@ -311,8 +311,8 @@ def probit_tilted(mean: Array, variance: Array) -> Tilted:
     """Return the moments of N(x; mean, variance) Phi(x) (Rasmussen & Williams 2006, eqs. 3.82 to 3.86)."""
     root = np.sqrt(1.0 + variance)
     z, one = mean / root, np.ones_like(mean)
-    slope, bend = inverse_mills(z) / root, curvature(z, one) / root**2
-    return Tilted(log_ndtr(z), mean + variance * slope, variance * (1.0 - variance * bend))
+    slope, row_curvature = inverse_mills(z) / root, curvature(z, one) / root**2
+    return Tilted(log_ndtr(z), mean + variance * slope, variance * (1.0 - variance * row_curvature))
 
 
 def half_line_tilted(mean: Array, variance: Array) -> Tilted:
