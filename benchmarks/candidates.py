@@ -104,7 +104,7 @@ def cell(task, n, held, tol):
 def look(n):
     """Print what a full scan of all candidates takes, with 100 vectors in the model of the wave's labels."""
     from pcvm_pymc.core.evidence import ComputedBases, EvidenceProblem
-    from pcvm_pymc.core.evidence.posterior import scanned
+    from pcvm_pymc.core.evidence.active_set import scanned
     from pcvm_pymc.core.evidence.problem import columns_of
     from pcvm_pymc.core.pieces.kernels import RBF
 

@@ -124,7 +124,7 @@ def family_table() -> str:
                 f"**{row.name}** (`{key}`); {row.source}",
                 ", ".join(row.likelihoods),
                 ", ".join(row.priors),
-                {"own_label": "own label", "class_signs": "own class"}.get(
+                {"label_signs": "own label", "class_signs": "own class"}.get(
                     getattr(row.signs, "__name__", ""), "free"
                 ),
                 ", ".join(row.solvers),

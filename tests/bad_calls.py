@@ -292,6 +292,11 @@ def _options():
             "max_iter, tol, noise_tol, noise_starts: widths, noise_period, patience, "
             "refresh_period, random_state",
         ),
+        "ChoiceOptions": (
+            {},
+            "kept_weight: positive, grown_weight: positive, metric_spread: positive, "
+            "metric_penalty: positive, far: positive, behind: positive, alike: positive",
+        ),
         "BottomUpOptions": ({}, "max_iter, tol, momentum: share, most: whole, is_rough: flag"),
         "SearchOptions": ({}, "tol"),
         "Laplace": ({"gamma": 1.0}, "gamma"),

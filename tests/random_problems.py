@@ -6,8 +6,8 @@ import numpy as np
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_rvm
-from pcvm_pymc.core.evidence.posterior import gains, scanned
-from pcvm_pymc.core.evidence.posterior import leave_one_out as without_column
+from pcvm_pymc.core.evidence.active_set import gains, scanned
+from pcvm_pymc.core.evidence.active_set import leave_one_out as without_column
 from pcvm_pymc.core.evidence.problem import columns_of
 from pcvm_pymc.core.evidence.rank_one import _FAINT
 from pcvm_pymc.core.gibbs import GibbsProblem, advance

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.core.pieces import validation
-from pcvm_pymc.core.pieces.likelihood import normalised
+from pcvm_pymc.core.pieces.likelihood_base import normalised
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.measures import Rival, classification_measures
 from pcvm_pymc.inference.convergence import Convergence, convergence

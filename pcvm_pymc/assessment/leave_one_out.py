@@ -19,7 +19,7 @@ from pcvm_pymc.core.loo import check_step
 from pcvm_pymc.core.penalised import penalised_mode
 from pcvm_pymc.core.pieces.centres import rows_under
 from pcvm_pymc.core.pieces.kernels import KernelPiece
-from pcvm_pymc.core.pieces.likelihood import log_average
+from pcvm_pymc.core.pieces.likelihood_base import log_average
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
@@ -66,14 +66,14 @@ class PointLOO(ELPDDataLOO):
     ----------
     n_refitted : int
         Rows for which the quadratic model of the objective is not accurate enough, and which were refitted.
-    n_unsettled : int
+    n_not_converged : int
         Those of them whose refit did not converge, or ended at different maxima from two starts, of which the
         higher one is taken; then `warning` is true. Only likelihoods that are not log-concave, such as label
         noise, have two starts.
     """
 
     n_refitted: int = 0
-    n_unsettled: int = 0
+    n_not_converged: int = 0
 
 
 def loo(
@@ -129,7 +129,7 @@ def loo(
     >>> from pcvm_pymc import find_map_em, pcvm_model
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
     >>> found = loo(find_map_em(pcvm_model(X, X[:, 0] > 0), progressbar=False))
-    >>> bool(found.elpd < 0), found.n_unsettled
+    >>> bool(found.elpd < 0), found.n_not_converged
     (True, 0)
     """
     if hasattr(result, "decision_function"):
@@ -179,7 +179,7 @@ def _scored(
         doubt = np.maximum(part, _TINY) * np.expm1([each.doubt for each in checked])
     up_to = np.where(doubt <= doubt[:, None], doubt, 0.0).sum(axis=1)
     in_doubt = (up_to > _DOUBT) | (groups is not None)
-    unsettled = np.zeros(density.shape[1], dtype=bool)
+    not_converged = np.zeros(density.shape[1], dtype=bool)
     jobs = [(k, np.array([row])) for k, row in np.argwhere(in_doubt)]
     if groups is not None:
         wholes = [np.flatnonzero(groups == each) for each in np.unique(groups)]
@@ -187,19 +187,19 @@ def _scored(
     for k, rows in _with_progress(jobs):
         latent, converged = _refit(modes[k], rows)
         density[k, rows] = modes[k].log_density(latent, rows) / count[rows]
-        unsettled[rows] |= not converged
+        not_converged[rows] |= not converged
     inside = [each.log_density(each.problem.Phi @ each.weight + each.bias) for each in modes]
     averages = (log_average(each, share) for each in (density, inside / count))
     every = slice(None) if copies is None else copies
-    rows = (each[every] for each in (*averages, in_doubt.any(axis=0), unsettled))
-    pointwise, within, refitted, unsettled = rows
+    rows = (each[every] for each in (*averages, in_doubt.any(axis=0), not_converged))
+    pointwise, within, refitted, not_converged = rows
     return PointLOO(
         **elpd_fields(pointwise, within, coords),
         n_samples=1,
-        warning=bool(unsettled.any()),
+        warning=bool(not_converged.any()),
         good_k=np.nan,
         n_refitted=int(refitted.sum()),
-        n_unsettled=int(unsettled.sum()),
+        n_not_converged=int(not_converged.sum()),
     )
 
 
@@ -237,7 +237,7 @@ def _with_progress(pairs: list[Any]) -> Iterator[Any]:
 
 
 def _refit(mode: FittedMode, held: NDArray[np.intp]) -> tuple[Array, bool]:
-    """Return latent values of rows by a refit without them, and whether that is settled.
+    """Return latent values of rows by a refit without them, and whether that converged.
 
     Where the likelihood may have several maxima, the higher one of two starts: the mode, and that of a fit.
     """

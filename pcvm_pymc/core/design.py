@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece
-from pcvm_pymc.core.pieces.likelihood import against_rest, plain_target, row_weight
+from pcvm_pymc.core.pieces.likelihood_base import against_rest, plain_target, row_weight
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import LARGEST_CHUNK, one_blas_thread
@@ -40,8 +40,11 @@ _BLOCK = 4096  # rows of a dense design at a time
 
 
 @dataclass(frozen=True)
-class Request:
-    """Which sums over the rows are wanted, and where.
+class SumsRequest:
+    """What one pass over the rows is to sum, and at which weights: wherever the rows lie, they return `Sums`.
+
+    With f = Phi w + b and g the slopes of the log likelihood in f these are log p(y | f), Phi' g, 1' g and,
+    where `gram` asks for it, ``[Phi, 1]' W [Phi, 1]``.
 
     Attributes
     ----------
@@ -82,8 +85,8 @@ class Sums:
     Attributes
     ----------
     log_likelihood : float
-    pull : ndarray, shape (n_basis, n_scores)
-        Phi' g, g the slopes of the rows' log likelihoods in their latent values.
+    gradient : ndarray, shape (n_basis, n_scores)
+        Phi' g, g the slopes of the rows' log likelihoods in their latent values: in the weights.
     total : ndarray, shape (n_scores,)
         1' g.
     change : float
@@ -94,7 +97,7 @@ class Sums:
     """
 
     log_likelihood: float
-    pull: Array
+    gradient: Array
     total: Array
     change: float
     gram: Any = None
@@ -102,7 +105,7 @@ class Sums:
     def __add__(self, other: "Sums") -> "Sums":
         return Sums(
             self.log_likelihood + other.log_likelihood,
-            self.pull + other.pull,
+            self.gradient + other.gradient,
             self.total + other.total,
             max(self.change, other.change),
             None if self.gram is None else self.gram + other.gram,
@@ -146,13 +149,13 @@ class BasisFunctions:
         return kernel(X, centres).astype(self.type, copy=False)
 
 
-def _summed(chunks: Iterable[tuple[Array, Array]], request: Request) -> Sums:
+def _summed(chunks: Iterable[tuple[Array, Array]], request: SumsRequest) -> Sums:
     """Return the sums over chunks of rows: inputs and targets."""
     n_basis, n_scores = request.weight.shape
     basis = BasisFunctions(request.centres, request.kernel, request.single)
     both = np.hstack([request.weight, request.old_weight]).astype(basis.type)
     log_likelihood = change = curvature = of_matrix = 0.0
-    pull, total, gram = np.zeros((n_basis, n_scores)), np.zeros(n_scores), None
+    gradient, total, gram = np.zeros((n_basis, n_scores)), np.zeros(n_scores), None
     if request.gram != "none":
         size = (n_scores if request.gram == "coupled" else 1) * (n_basis + 1)
         gram = np.zeros((size, size), order="F")
@@ -164,21 +167,21 @@ def _summed(chunks: Iterable[tuple[Array, Array]], request: Request) -> Sums:
         terms = request.terms(latent, label)
         log_likelihood += terms.log_likelihood
         total += terms.slope.sum(axis=0)
-        pull += (terms.slope.T.astype(Phi.dtype) @ Phi).T
-        own_curvature = float(terms.curvature.sum())
-        curvature += own_curvature
+        gradient += (terms.slope.T.astype(Phi.dtype) @ Phi).T
+        chunk_curvature = float(terms.curvature.sum())
+        curvature += chunk_curvature
         if gram is None or k % request.every:
             continue
-        of_matrix += own_curvature
+        of_matrix += chunk_curvature
         if request.hessian is not None:
             Z = np.column_stack([Phi, np.ones(len(Phi), dtype=Phi.dtype)])
             add_products(gram, [Z] * n_scores, request.hessian(latent, label))
             continue
-        own = terms.curvature if request.gram == "curvature" else row_weight(label)
-        _add_gram(gram, Phi, np.ones(len(X)) if own is None else own)
+        weight = terms.curvature if request.gram == "curvature" else row_weight(label)
+        _add_gram(gram, Phi, np.ones(len(X)) if weight is None else weight)
     if gram is not None and curvature > of_matrix > 0:
         gram *= curvature / of_matrix
-    return Sums(log_likelihood, pull, total, change, gram)
+    return Sums(log_likelihood, gradient, total, change, gram)
 
 
 def _add_gram(gram: Array, Phi: Any, row_weight: Array) -> None:
@@ -217,7 +220,7 @@ class ArrayRows:
         """Number of rows."""
         return len(self.X)
 
-    def sums(self, request: Request) -> Sums:
+    def sums(self, request: SumsRequest) -> Sums:
         """Return sums over all rows."""
 
         def part(job: int) -> Sums:  # of every n_jobs-th chunk
@@ -274,7 +277,7 @@ class StreamedDesign:
         old: tuple[Array, Array] | None = None,
         **more: Any,
     ) -> Sums:
-        """Return sums over the rows at weights and biases; see `Request`.
+        """Return sums over the rows at weights and biases; see `SumsRequest`.
 
         Parameters
         ----------
@@ -284,11 +287,11 @@ class StreamedDesign:
         old : tuple of ndarray, optional
             Weights and biases whose latent values `Sums.change` compares with. Default: those of `at`.
         **more
-            Other fields of the `Request`: gram, hessian, every.
+            Other fields of the `SumsRequest`: gram, hessian, every.
         """
         where = (*at, *(at if old is None else old))
         return self.rows.sums(
-            Request(self.centres, self.kernel, *where, terms, single=self.single, **more)
+            SumsRequest(self.centres, self.kernel, *where, terms, single=self.single, **more)
         )
 
 
@@ -328,11 +331,11 @@ class FirstResponses:
 
     def __call__(self, latent: Array, target: NDArray[Any]) -> RowTerms:
         """Return the terms of some rows."""
-        response, own = self.likelihood.response(target), row_weight(target)
+        response, weight = self.likelihood.response(target), row_weight(target)
         if response is None:
             response = np.asarray(plain_target(target), dtype=float)[:, None]
         value = self.likelihood.terms(latent, target).log_likelihood
-        each = np.ones(len(target)) if own is None else own
+        each = np.ones(len(target)) if weight is None else weight
         return RowTerms(value, each[:, None] * (response - latent), each)
 
 

@@ -6,8 +6,8 @@ one of, and solvers and samplers take what a row allows them.
 
 from dataclasses import dataclass
 
-from pcvm_pymc.core.pieces.centres import SignRule, class_signs, own_label
-from pcvm_pymc.core.pieces.likelihood import Weighted
+from pcvm_pymc.core.pieces.centres import SignRule, class_signs, label_signs
+from pcvm_pymc.core.pieces.likelihood_base import Weighted
 from pcvm_pymc.core.problem import Problem
 
 
@@ -68,7 +68,7 @@ FAMILY = {
         name="PCVM",
         likelihoods=("probit", "logit", "label noise", "normal-probability"),
         priors=("gamma", "half-horseshoe", "laplace"),
-        signs=own_label,
+        signs=label_signs,
         solvers=("em", "bottom-up"),
         samplers=("nuts", "gibbs"),
         source="Chen, Tino & Yao (2009)",

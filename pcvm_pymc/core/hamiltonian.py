@@ -159,16 +159,16 @@ class LogPosterior:
         if self._noise_size is not None:
             likelihood, target = likelihood.with_noise(1.0), target / np.tile(unit, len(A))
         density, score = likelihood.value_and_score(flat, target)
-        pull = (A.T @ score.reshape(len(A), -1)).reshape(A.shape[1], n, -1).transpose(1, 0, 2)
+        data_slope = (A.T @ score.reshape(len(A), -1)).reshape(A.shape[1], n, -1).transpose(1, 0, 2)
 
         # the prior of the sizes, and the Jacobian of log(1 + e^v)
         with np.errstate(over="ignore", invalid="ignore"):
-            pull = pull * scale / unit[:, None, None]
+            data_slope = data_slope * scale / unit[:, None, None]
             of_prior = self._unit.log_weight_density(size[:, :-1]).reshape(n, -1).sum(axis=1)
             if self.problem.bias != "free":
                 of_prior += self._unit.log_bias_density(size[:, -1]).sum(axis=1)
             value = density.reshape(-1, n).sum(axis=0) + of_prior
-            gradient = (pull - self._precision(size) * size) * slope
+            gradient = (data_slope - self._precision(size) * size) * slope
             if self.problem.sign is not None:
                 value += log_expit(parameters[:, : gradient[0, :-1].size]).sum(axis=1)
                 gradient[:, :-1] += 1.0 - np.abs(slope[:, :-1])
@@ -178,15 +178,15 @@ class LogPosterior:
             if prior.rate_shape is not None:
                 share = prior.rate_shape * scale[:, 0, 0] ** 2 / prior.d
                 value += prior.rate_shape * parameters[:, self.rate_column] - share
-                own = 0.5 * (pull[:, :-1] * size[:, :-1]).sum(axis=(1, 2))
-                gradient = np.column_stack([gradient, own + prior.rate_shape - share])
+                scale_slope = 0.5 * (data_slope[:, :-1] * size[:, :-1]).sum(axis=(1, 2))
+                gradient = np.column_stack([gradient, scale_slope + prior.rate_shape - share])
 
             # noise ~ N+(0, size^2), by its logarithm
             if self._noise_size is not None:
                 square = (unit / self._noise_size) ** 2
                 value += (1 - len(A)) * parameters[:, -1] - 0.5 * square
-                own = (score * (target - flat)).reshape(-1, n).sum(axis=0)
-                gradient = np.column_stack([gradient, own - len(A) + 1.0 - square])
+                scale_slope = (score * (target - flat)).reshape(-1, n).sum(axis=0)
+                gradient = np.column_stack([gradient, scale_slope - len(A) + 1.0 - square])
         value[outside], gradient[outside] = -np.inf, 0.0
         return value, gradient
 
@@ -238,16 +238,16 @@ class LogPosterior:
         columns = scale[0] * slope[0]
         latent = A @ (scale[0] * size[0])
         if n_scores > 1:
-            bend = likelihood.hessian(latent, target)
+            hessian = likelihood.hessian(latent, target)
         else:  # never negative
-            bend = likelihood.curvature(latent[:, 0], target)[:, None, None]
+            hessian = likelihood.curvature(latent[:, 0], target)[:, None, None]
         design = np.zeros((len(A), n_scores, self.n_parameters))
         for c in range(n_scores):
             design[:, c, c : columns.size : n_scores] = A * columns[:, c]
         # at zero the precision under a Laplace is infinite, that of its variance is not
         most = np.inf if hasattr(prior, "d") else 0.5 * prior.penalty**2
-        given, own = np.minimum(self._precision(size[0]), most), np.abs(slope[0])
-        diagonal = (own**2 * given + own * (1.0 - own)).ravel()  # own = 1 without signs
+        given, J = np.minimum(self._precision(size[0]), most), np.abs(slope[0])
+        diagonal = (J**2 * given + J * (1.0 - J)).ravel()  # J = 1 without signs
         of_prior = diagonal
         if prior.rate_shape is not None:
             design[:, :, len(diagonal)] = 0.5 * A[:, :-1] @ (scale[0] * size[0])[:-1]
@@ -255,8 +255,8 @@ class LogPosterior:
             diagonal = np.append(diagonal, max(share, 0.1))
         if self._noise_size is not None:
             diagonal = np.append(diagonal, 2.0 * len(A))
-        bent = np.einsum("ncd,ndp->ncp", bend, design).reshape(-1, self.n_parameters)
-        return design.reshape(-1, self.n_parameters).T @ bent + np.diag(diagonal), of_prior
+        curved_design = np.einsum("ncd,ndp->ncp", hessian, design).reshape(-1, self.n_parameters)
+        return design.reshape(-1, self.n_parameters).T @ curved_design + np.diag(diagonal), of_prior
 
 
 class Coordinates:
@@ -286,25 +286,25 @@ class Coordinates:
         learned = density.problem.hyperprior.rate_shape is not None
         n_weights = end - 1 if n_scores == 1 and learned else 0
         self.density, self.column = density, end if learned else 0
-        self.own, self.middle = slice(n_weights), mode[self.column]
+        self.v, self.middle = slice(n_weights), mode[self.column]
         H, of_prior = density.curvature(mode)
-        D = of_prior[self.own]
-        whole, self.R = eigh(H[self.own, self.own], np.diag(D))
-        whole = np.maximum(whole, 1.0)  # 1 + l
-        self.eigenvalues, self.inverse = whole - 1.0, self.R.T * D
+        D = of_prior[self.v]
+        shifted, self.R = eigh(H[self.v, self.v], np.diag(D))
+        shifted = np.maximum(shifted, 1.0)  # 1 + l
+        self.eigenvalues, self.inverse = shifted - 1.0, self.R.T * D
         slopes = np.eye(len(H))  # of the parameters in z
-        slopes[self.own, self.own] = self.R / np.sqrt(whole)
-        share = self.eigenvalues / whole
-        slopes[self.own, self.column] -= 0.5 * self.R @ (share * (self.inverse @ mode[self.own]))
+        slopes[self.v, self.v] = self.R / np.sqrt(shifted)
+        share = self.eigenvalues / shifted
+        slopes[self.v, self.column] -= 0.5 * self.R @ (share * (self.inverse @ mode[self.v]))
         H = slopes.T @ H @ slopes
-        H[self.column, self.column] += 0.5 * (share / whole).sum()  # of the Jacobian
+        H[self.column, self.column] += 0.5 * (share / shifted).sum()  # of the Jacobian
         blocks = [slice(None)]
         if n_scores > 1 and end > _TOGETHER:
             blocks = [slice(c, end, n_scores) for c in range(n_scores)]
             blocks += [slice(end, None)] * learned
-        inverses = [(own, cholesky(H[own, own])) for own in blocks]
+        inverses = [(block, cholesky(H[block, block])) for block in blocks]
         self.roots = [
-            (own, solve_triangular(each, np.eye(len(each))), each) for own, each in inverses
+            (block, solve_triangular(each, np.eye(len(each))), each) for block, each in inverses
         ]
 
     def _root(self, parameters: Array) -> Array:
@@ -314,7 +314,7 @@ class Coordinates:
 
     def _parameters(self, z: Array, root: Array) -> Array:
         found = z.copy()
-        found[:, self.own] = (z[:, self.own] / root) @ self.R.T
+        found[:, self.v] = (z[:, self.v] / root) @ self.R.T
         return found
 
     def parameters(self, z: Array) -> Array:
@@ -324,25 +324,25 @@ class Coordinates:
     def of(self, parameters: Array) -> Array:
         """Return the coordinates of parameters, shape (n_states, n_parameters)."""
         found = parameters.copy()
-        found[:, self.own] = (parameters[:, self.own] @ self.inverse.T) * self._root(parameters)
+        found[:, self.v] = (parameters[:, self.v] @ self.inverse.T) * self._root(parameters)
         return found
 
     def __call__(self, z: Array) -> tuple[Array, Array]:
         """Return the log densities of coordinates, shape (n_states,), and their gradients."""
         root = self._root(z)
         value, gradient = self.density(self._parameters(z, root))
-        pull = (gradient[:, self.own] @ self.R) / root
-        gradient[:, self.own] = pull
+        slope = (gradient[:, self.v] @ self.R) / root
+        gradient[:, self.v] = slope
         share = 1.0 - root**-2
-        gradient[:, self.column] -= 0.5 * (share * (1.0 + pull * z[:, self.own])).sum(axis=1)
+        gradient[:, self.column] -= 0.5 * (share * (1.0 + slope * z[:, self.v])).sum(axis=1)
         return value - np.log(root).sum(axis=1), gradient
 
 
 def _times(places: Array, matrices: list[tuple[slice, Array]]) -> Array:
     """Return the products of places and a matrix for each block of parameters."""
     found = np.empty_like(places)
-    for own, matrix in matrices:
-        found[:, own] = places[:, own] @ matrix
+    for block, matrix in matrices:
+        found[:, block] = places[:, block] @ matrix
     return found
 
 
@@ -398,16 +398,16 @@ class HamiltonianChains:
         return self.coordinates.parameters(self._unwhitened(self.place))
 
     def _unwhitened(self, place: Array) -> Array:
-        return self.centre + _times(place, [(own, root.T) for own, root, _ in self.roots])
+        return self.centre + _times(place, [(block, root.T) for block, root, _ in self.roots])
 
     def whitened(self, parameters: Array) -> Array:
         """Return the places of parameters, shape (n_states, n_parameters)."""
         away = self.coordinates.of(parameters) - self.centre
-        return _times(away, [(own, each.T) for own, _, each in self.roots])
+        return _times(away, [(block, each.T) for block, _, each in self.roots])
 
     def _at(self, place: Array) -> tuple[Array, Array]:
         value, gradient = self.coordinates(self._unwhitened(place))
-        return value, _times(gradient, [(own, root) for own, root, _ in self.roots])
+        return value, _times(gradient, [(block, root) for block, root, _ in self.roots])
 
     def _move_to(self, place: Array) -> None:
         self.place, (self.value, self.slope) = place, self._at(place)
@@ -478,12 +478,12 @@ class HamiltonianChains:
         """Whiten by the covariance of places, shrunk towards what was the covariance before."""
         flat, at, roots = seen.reshape(-1, seen.shape[2]), self.parameters, []
         self.centre = self._unwhitened(flat.mean(axis=0, keepdims=True))[0]
-        for own, root, inverse in self.roots:
+        for block, root, inverse in self.roots:
             one = np.eye(len(root))
             share = len(flat) / (len(flat) + 4.0 * len(one))
-            factor = cholesky(share * np.cov(flat[:, own].T) + (1.0 - share) * one, lower=True)
+            factor = cholesky(share * np.cov(flat[:, block].T) + (1.0 - share) * one, lower=True)
             whiten = solve_triangular(factor, one, lower=True)
-            roots.append((own, root @ factor, whiten @ inverse))
+            roots.append((block, root @ factor, whiten @ inverse))
         self.roots = roots
         self._move_to(self.whitened(at))
 

@@ -89,7 +89,7 @@ def leave_one_out(
     problem: Problem,
     weight: Array,
     bias: Any,
-    own: NDArray[np.intp],
+    centre_row: NDArray[np.intp],
     *,
     precision: Array | None = None,
 ) -> LeaveOneOut:
@@ -102,7 +102,7 @@ def leave_one_out(
     weight : ndarray, shape (n_basis,) or (n_basis, n_scores)
         The mode's, as `fit_em` returns them.
     bias : float or ndarray, shape (n_scores,)
-    own : ndarray of int, shape (n_basis,)
+    centre_row : ndarray of int, shape (n_basis,)
         The row that each basis function is centred on, with which it is left out; -1 for none.
     precision : ndarray, shape of `weight`, optional
         Precisions of the weights where they are given, as by the evidence. Default: the expected
@@ -115,14 +115,14 @@ def leave_one_out(
     Raises
     ------
     ValueError
-        If the rows are on a cluster, or `own` has another shape.
+        If the rows are on a cluster, or `centre_row` has another shape.
 
     Notes
     -----
     Weights that are zero stay so without a row as well.
     """
-    mode = _Mode(problem, weight, bias, own, precision)
-    latent, _ = mode.removed()
+    mode = _Mode(problem, weight, bias, centre_row, precision)
+    latent, _ = mode.held_out()
     return mode.predictions(latent)
 
 
@@ -131,7 +131,7 @@ def check_step(
     problem: Problem,
     weight: Array,
     bias: Any,
-    own: NDArray[np.intp],
+    centre_row: NDArray[np.intp],
     *,
     precision: Array | None = None,
 ) -> CheckedStep:
@@ -140,27 +140,27 @@ def check_step(
     The steps start where the quadratic model ends, weights of the wrong sign at zero, with the true slopes of
     the objective without the row, and the likelihood's and the prior's own curvature at the mode. Where that
     is right, the second step gains far less than the first. Zero weights that would become non-zero are taken
-    one by one, each as if it were the only one: they count in the doubt alone. FIGURES
+    one by one, each as if it were the only one: they count in the doubt alone.
 
     Parameters
     ----------
-    problem, weight, bias, own, precision
+    problem, weight, bias, centre_row, precision
         See `leave_one_out`; the design dense.
 
     Returns
     -------
     CheckedStep
     """
-    mode = _Mode(problem, weight, bias, own, precision)
-    latent, moved = mode.removed()
+    mode = _Mode(problem, weight, bias, centre_row, precision)
+    latent, moved = mode.held_out()
     if mode.curved is None:
         return CheckedStep(mode.predictions(latent), np.full(len(latent), np.inf))
-    removals, parts = _Removals(mode, mode.curved), []
+    objectives, parts = _HeldOutObjectives(mode, mode.curved), []
     for rows in row_blocks(len(latent), _ROWS):
-        once, gain, _ = removals.step(rows, removals.ends(rows, moved[rows]))
-        twice, left, slope = removals.step(rows, once)
-        after, (entry, entry_gain) = removals.latent(rows, twice), removals.entry(rows, slope)
-        parts.append((removals.latent(rows, once), after, after + entry, gain, left, entry_gain))
+        once, gain, _ = objectives.newton_step(rows, objectives.quadratic_minima(rows, moved[rows]))
+        twice, left, slope = objectives.newton_step(rows, once)
+        after, (entry, entry_gain) = objectives.latent(rows, twice), objectives.entry(rows, slope)
+        parts.append((objectives.latent(rows, once), after, after + entry, gain, left, entry_gain))
     *three, gain, left, entry_gain = (np.concatenate(each) for each in zip(*parts, strict=True))
     found = [mode.predictions(each) for each in three]
     change = np.ptp([each.log_density for each in found], axis=0)
@@ -170,17 +170,17 @@ def check_step(
 
 
 class _Mode:
-    """A posterior mode and the quadratic model there; see the module."""
+    """A posterior mode and its quadratic model H, factored: what the formula of the module needs."""
 
     def __init__(
-        self, problem: Problem, weight: Array, bias: Any, own: Index, precision: Array | None
+        self, problem: Problem, weight: Array, bias: Any, centre_row: Index, precision: Array | None
     ) -> None:
         n_scores, n_basis = problem.n_scores, problem.Phi.shape[1]
-        if np.shape(own) != (n_basis,):
+        if np.shape(centre_row) != (n_basis,):
             raise ValueError(
-                f"own has shape {np.shape(own)}; needed ({n_basis},), a row of each basis"
+                f"centre_row has shape {np.shape(centre_row)}; needed ({n_basis},), a row of each basis"
             )
-        self.problem, self.own, self.given = problem, np.asarray(own), precision
+        self.problem, self.centre_row, self.given = problem, np.asarray(centre_row), precision
         self.weight = np.reshape(weight, (n_basis, n_scores))
         self.bias = np.broadcast_to(np.asarray(bias, dtype=float), (n_scores,))
         prior = problem.hyperprior
@@ -198,10 +198,10 @@ class _Mode:
         )
 
     @cached_property
-    def own_values(self) -> Index:
-        """The values of the model that go with each row, shape (n_obs, most); -1 where there are fewer."""
+    def values_of_row(self) -> Index:
+        """Places in the model of the weights k on each row's bases, shape (n_obs, most); -1 where fewer."""
         n_obs, n_scores = self.problem.Phi.shape[0], len(self.bias)
-        row = self.model.pack(np.tile(self.own[:, None], n_scores), np.full(n_scores, -1))
+        row = self.model.pack(np.tile(self.centre_row[:, None], n_scores), np.full(n_scores, -1))
         values = np.argsort(row, kind="stable")[np.count_nonzero(row < 0) :]
         row = row[values]
         place = np.arange(len(row)) - np.searchsorted(row, row)
@@ -215,9 +215,9 @@ class _Mode:
 
     def predictions(self, latent: Array) -> LeaveOneOut:
         """Return latent values, shape (n_obs, n_scores), with their log densities."""
-        own, label = self.shaped(latent), self.problem.label
+        values, label = self.shaped(latent), self.problem.label
         label = self.problem.Phi.rows.label if label is None else label
-        return LeaveOneOut(own, self.problem.likelihood.log_density(own, label))
+        return LeaveOneOut(values, self.problem.likelihood.log_density(values, label))
 
     def terms(self, Phi: Array, label: NDArray[Any]) -> tuple[Array, Array, Array]:
         """Return latent values, slopes and minus the second derivatives of some rows."""
@@ -225,80 +225,91 @@ class _Mode:
         slope = likelihood.terms(latent, label).slope
         return latent, slope, likelihood.hessian(self.shaped(latent), label)
 
-    def removed(self) -> tuple[Array, Array]:
+    def held_out(self) -> tuple[Array, Array]:
         """Return held-out latent values of all rows by the formula, and how far each has moved."""
         parts = []
         for rows, Phi, label in blocks_of(self.problem.Phi, self.problem.label, _ROWS):
-            latent, slope, bend = self.terms(Phi, label)
-            spread, shift = _spread(self.model, Phi, self.own_values[rows])
+            latent, slope, hessian = self.terms(Phi, label)
+            spread, shift = _spread(self.model, Phi, self.values_of_row[rows])
             right = shift - np.einsum("icd,id->ic", spread, slope)
-            moved = np.linalg.solve(np.eye(latent.shape[1]) - spread @ bend, right[:, :, None])
+            moved = np.linalg.solve(np.eye(latent.shape[1]) - spread @ hessian, right[:, :, None])
             parts.append((latent + moved[:, :, 0], moved[:, :, 0]))
-        held, moved = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return held, moved
+        latents, moved = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return latents, moved
 
     @cached_property
     def curved(self) -> QuadraticModel | None:
         """The model with the prior's own curvature in place of its bound; None if it is not positive."""
         model, prior = self.model, self.problem.hyperprior
-        own = np.ones(len(model.value))
+        ratio = np.ones(len(model.value))
         if self.given is None:
-            bend = np.ones(len(self.bias))
+            bias_ratio = np.ones(len(self.bias))
             if self.problem.bias == "prior":
-                bend = prior.bias_bend(self.bias)
-            own = model.pack(prior.weight_bend(self.weight), bend)
+                bias_ratio = prior.bias_curvature_ratio(self.bias)
+            ratio = model.pack(prior.weight_curvature_ratio(self.weight), bias_ratio)
         lower = np.tril(model.factor)
         H = lower @ lower.T
-        H[np.diag_indices(len(H))] += np.where(model.is_ridged, own, 1.0) - 1.0
+        H[np.diag_indices(len(H))] += np.where(model.is_ridged, ratio, 1.0) - 1.0
         out = QuadraticModel(self.weight, self.bias, self.precision, self.bias_precision)
         out.factor, failed = lapack.dpotrf(H, lower=1)
         return None if failed else out
 
 
-def _spread(model: QuadraticModel, Phi: Array, own: Index) -> tuple[Array, Array]:
-    """Return V = J G J' of each row and the scores' shift a, its own values k fixed at zero.
+def _spread(model: QuadraticModel, Phi: Array, fixed: Index) -> tuple[Array, Array]:
+    """Return each row's V, shape (n_rows, n_scores, n_scores), and a, (n_rows, n_scores); see the module.
 
-    G = R'R with R the inverse of the model's factor: products of columns of R J' and of R itself.
+    `fixed`, shape (n_rows, most), are the places k of values fixed at zero, -1 for none. G = R'R with R the
+    inverse of the model's factor: products of columns of R J' and of R itself.
     """
-    n_scores, k = len(model.columns), own.T
+    n_scores, k = len(model.columns), fixed.T
     columns = [model.solved(c, one) for c, one in enumerate(model.designs(Phi))]
     columns += [np.where(each >= 0, model.root[:, each], 0.0) for each in k]
     G = inner_products(columns)
     spread, tie = G[:, :n_scores, :n_scores], G[:, n_scores:, :n_scores]
-    value = np.where(own >= 0, model.value[own], 0.0)[:, :, None]
-    block = G[:, n_scores:, n_scores:] + (own < 0)[:, :, None] * np.eye(len(k))
+    value = np.where(fixed >= 0, model.value[fixed], 0.0)[:, :, None]
+    block = G[:, n_scores:, n_scores:] + (fixed < 0)[:, :, None] * np.eye(len(k))
     solved = np.linalg.solve(block, np.concatenate([tie, value], axis=2))
     shift = -np.einsum("ikc,ik->ic", tie, solved[:, :, -1])
     return spread - np.einsum("ikc,ikd->icd", tie, solved[:, :, :-1]), shift
 
 
-def _held(model: QuadraticModel, own: Index, values: Array, at: Array | float = 0.0) -> Array:
-    """Return G times columns, one for each row, less G's own columns so that own values come to -`at`."""
-    if not len(values):
-        return values
-    out = model.inverse @ values
-    missing = own < 0
-    block = model.inverse[own[:, :, None], own[:, None, :]]
+def _solve_fixed(model: QuadraticModel, fixed: Index, x: Array, at: Array | float = 0.0) -> Array:
+    """Return ``G x - G_k G_kk^-1 (G_k' x + at)`` for each row: H^-1 x with the values k fixed at -`at`.
+
+    `x` has shape (n_values, n_rows); `fixed`, shape (n_rows, most), has the places k, -1 for none.
+    """
+    if not len(x):
+        return x
+    out = model.inverse @ x
+    missing = fixed < 0
+    block = model.inverse[fixed[:, :, None], fixed[:, None, :]]
     block[missing[:, :, None] | missing[:, None, :]] = 0.0
-    block += missing[:, :, None] * np.eye(own.shape[1])
-    there = np.where(missing, 0.0, out[own, np.arange(len(own))[:, None]] + at)
+    block += missing[:, :, None] * np.eye(fixed.shape[1])
+    there = np.where(missing, 0.0, out[fixed, np.arange(len(fixed))[:, None]] + at)
     share = np.linalg.solve(block, there[:, :, None])[:, :, 0]
-    for k in range(own.shape[1]):
-        out -= model.inverse[:, own[:, k]] * share[:, k]
+    for k in range(fixed.shape[1]):
+        out -= model.inverse[:, fixed[:, k]] * share[:, k]
     return out
 
 
-class _Removals:
-    """The objectives without each row of a dense design, at points near their optima.
+class _HeldOutObjectives:
+    """The log posteriors without each row i of a dense design, their slopes and Newton steps near the mode.
 
-    Weights and biases are in one array, shape (n_basis + 1, n_scores, n_rows), the biases last, with a column
-    of ones in the design.
+    That of row i is ``sum_{n != i} log p(y_n | f_n) + log p(w, b)`` with the weights on the row's bases at
+    zero. Steps solve ``(H - J_i' W_i J_i) step = slope``, the module's rank-one removal, by one factor for
+    all rows. Points, one for each row, have shape (n_basis + 1, n_scores, n_rows), the biases last.
+
+    Parameters
+    ----------
+    mode : _Mode
+    curved : QuadraticModel
+        H with the prior's own curvature.
     """
 
     def __init__(self, mode: _Mode, curved: QuadraticModel) -> None:
         self.mode, self.curved, problem = mode, curved, mode.problem
         self.Phi = np.column_stack([problem.Phi, np.ones(len(problem.Phi))])
-        _, self.slope, self.bend = mode.terms(problem.Phi, problem.label)
+        _, self.slope, self.hessian = mode.terms(problem.Phi, problem.label)
         prior = problem.hyperprior
         penalty = prior.penalty if mode.given is None else 0.0
         at_mode = np.vstack([mode.weight, mode.bias])
@@ -316,7 +327,7 @@ class _Removals:
         elif prior.holds_zero_bias and not penalty:
             self.threshold[-1] = np.inf
         # curvature of each weight from zero: alone, and of those out of the model as the others follow
-        self.curvature = np.einsum("icc,ij->jc", self.bend, np.square(self.Phi))
+        self.curvature = np.einsum("icc,ij->jc", self.hessian, np.square(self.Phi))
         known = prior.weight_precision(np.zeros_like(mode.weight))
         self.ridge = np.where(np.isfinite(known), known, 0.0)
         self.curvature[:-1] += self.ridge
@@ -324,43 +335,48 @@ class _Removals:
         self.outside = ~np.isfinite(np.vstack([mode.precision, mode.bias_precision]))
         basis, score = self.outside.nonzero()
         designs = enumerate(curved.designs(problem.Phi))
-        parts = [one.T @ (self.bend[:, c, score] * self.Phi[:, basis]) for c, one in designs]
-        tie, own = np.concatenate(parts), self.curvature[self.outside]
-        self.following = -_held(curved, np.zeros((len(basis), 0), dtype=np.intp), tie)
-        left = own + np.einsum("ij,ij->j", tie, self.following)
-        self.curvature[self.outside] = np.maximum(left, _LEAST_CURVATURE * own)
+        parts = [one.T @ (self.hessian[:, c, score] * self.Phi[:, basis]) for c, one in designs]
+        tie, alone = np.concatenate(parts), self.curvature[self.outside]
+        self.following = -_solve_fixed(curved, np.zeros((len(basis), 0), dtype=np.intp), tie)
+        left = alone + np.einsum("ij,ij->j", tie, self.following)
+        self.curvature[self.outside] = np.maximum(left, _LEAST_CURVATURE * alone)
 
-    def ends(self, rows: slice, moved: Array) -> Array:
-        """Return where the quadratic model ends without each row, values of the wrong sign at zero."""
-        mode, own = self.mode, self.mode.own_values[rows]
-        pull = np.einsum("icd,id->ic", self.bend[rows], moved) - self.slope[rows]
-        held = np.where(own >= 0, mode.model.value[own], 0.0)
-        values = _held(mode.model, own, self._pulled(rows, pull), held)
+    def quadratic_minima(self, rows: slice, moved: Array) -> Array:
+        """Return the minima of the quadratic model without each row, values of the wrong sign at zero.
+
+        They are ``v + G J_i' (W_i moved - s_i)`` with the weights on the row's bases fixed at zero; `moved`,
+        shape (n_rows, n_scores), is ``f_i^(-i) - f_i``.
+        """
+        mode, fixed = self.mode, self.mode.values_of_row[rows]
+        slope = np.einsum("icd,id->ic", self.hessian[rows], moved) - self.slope[rows]
+        fixed_value = np.where(fixed >= 0, mode.model.value[fixed], 0.0)
+        values = _solve_fixed(mode.model, fixed, self._row_gradients(rows, slope), fixed_value)
         out = np.vstack([mode.weight, mode.bias])[:, :, None] + self._unpacked(values)
-        out[:-1].transpose(0, 2, 1)[mode.own[:, None] == np.arange(rows.start, rows.stop)] = 0.0
+        left_out = mode.centre_row[:, None] == np.arange(rows.start, rows.stop)
+        out[:-1].transpose(0, 2, 1)[left_out] = 0.0
         return np.where(out * self.sign[:, :, None] < 0, 0.0, out)
 
-    def step(self, rows: slice, at: Array) -> tuple[Array, Array, Array]:
+    def newton_step(self, rows: slice, at: Array) -> tuple[Array, Array, Array]:
         """Return where a Newton step leads from points near the optima, under the sign rule, and its gain.
 
         And the slopes there. The gain is infinite where the curvature is not positive.
         """
         mode, curved = self.mode, self.curved
-        slope = self._slopes(rows, at)
-        pull = curved.scale[:, None] * curved.pack(slope[:-1], slope[-1])
-        rests = (at == 0) & (slope == 0)
-        is_held: Any = curved.pack(rests[:-1], rests[-1])
-        held = np.argsort(~is_held, axis=0, kind="stable")[: is_held.sum(axis=0).max(initial=0)]
-        held = np.where(np.take_along_axis(is_held, held, axis=0), held, -1).T
-        latent = self.latent(rows, self._unpacked(_held(curved, held, pull)))
+        slope = self._gradients(rows, at)
+        gradient = curved.scale[:, None] * curved.pack(slope[:-1], slope[-1])
+        stays_zero = (at == 0) & (slope == 0)
+        is_fixed: Any = curved.pack(stays_zero[:-1], stays_zero[-1])
+        fixed = np.argsort(~is_fixed, axis=0, kind="stable")[: is_fixed.sum(axis=0).max(initial=0)]
+        fixed = np.where(np.take_along_axis(is_fixed, fixed, axis=0), fixed, -1).T
+        latent = self.latent(rows, self._unpacked(_solve_fixed(curved, fixed, gradient)))
         # the row's own curvature is in H
-        spread, _ = _spread(curved, mode.problem.Phi[rows], held)
-        matrix = np.eye(latent.shape[1]) - spread @ self.bend[rows]
+        spread, _ = _spread(curved, mode.problem.Phi[rows], fixed)
+        matrix = np.eye(latent.shape[1]) - spread @ self.hessian[rows]
         positive = np.linalg.det(matrix) > 0
         matrix[~positive] = np.eye(latent.shape[1])
         latent = np.linalg.solve(matrix, latent[:, :, None])
-        pull += self._pulled(rows, (self.bend[rows] @ latent)[:, :, 0])
-        change = np.where(rests, 0.0, self._unpacked(_held(curved, held, pull)))
+        gradient += self._row_gradients(rows, (self.hessian[rows] @ latent)[:, :, 0])
+        change = np.where(stays_zero, 0.0, self._unpacked(_solve_fixed(curved, fixed, gradient)))
         gain = 0.5 * np.einsum("jci,jci->i", slope, change)
         new = np.where((at + change) * self.sign[:, :, None] < 0, 0.0, at + change)
         return new, np.where(positive, gain, np.inf), slope
@@ -372,12 +388,12 @@ class _Removals:
         """
         entering = np.where(self.outside[:, :, None], slope / self.curvature[:, :, None], 0.0)
         total = entering + self._unpacked(self.following @ entering[self.outside])
-        parts = self._latents(entering), self.bend, self._latents(total)
-        bent = np.einsum("icr,icd,idr->r", *parts, optimize=True)
-        bent += np.einsum("jc,jcr->r", self.ridge, np.square(entering[:-1]))
+        parts = self._latents(entering), self.hessian, self._latents(total)
+        curvature = np.einsum("icr,icd,idr->r", *parts, optimize=True)
+        curvature += np.einsum("jc,jcr->r", self.ridge, np.square(entering[:-1]))
         gain = np.einsum("jcr,jcr->r", slope, entering)
         longer = np.ones(len(gain))
-        np.divide(gain, bent, out=longer, where=bent > 0)
+        np.divide(gain, curvature, out=longer, where=curvature > 0)
         longer = np.maximum(longer, 1.0)
         return self.latent(rows, total) * longer[:, None], 0.5 * gain * longer
 
@@ -389,10 +405,10 @@ class _Removals:
         """Return all latent values at some weights and biases, shape (n_obs, n_scores, n_rows)."""
         return (self.Phi @ at.reshape(len(at), -1)).reshape(-1, *at.shape[1:])
 
-    def _pulled(self, rows: slice, pull: Array) -> Array:
-        """Return the slopes of the model's values, given those of the rows' latent values."""
+    def _row_gradients(self, rows: slice, slope: Array) -> Array:
+        """Return J_i' slope, shape (n_values, n_rows), of slopes in the latent values, (n_rows, n_scores)."""
         designs = self.curved.designs(self.mode.problem.Phi[rows])
-        return np.concatenate([(one * pull[:, c, None]).T for c, one in enumerate(designs)])
+        return np.concatenate([(one * slope[:, c, None]).T for c, one in enumerate(designs)])
 
     def _unpacked(self, values: Array) -> Array:
         """Return the model's values as weights and biases, zeros where they are not in the model."""
@@ -400,8 +416,8 @@ class _Removals:
         self.curved.unpack(self.curved.scale[:, None] * values, out[:-1], out[-1])
         return out
 
-    def _slopes(self, rows: slice, at: Array) -> Array:
-        """Return the slopes of the objectives, zero for zero values that do not enter."""
+    def _gradients(self, rows: slice, at: Array) -> Array:
+        """Return the objectives' slopes at points, shape of `at`; zero for zeros that do not enter."""
         mode, problem, prior = self.mode, self.mode.problem, self.mode.problem.hyperprior
         _, n_scores, n_rows = at.shape
         by_row = mode.shaped(self._latents(at).transpose(0, 2, 1).reshape(-1, n_scores))
@@ -420,7 +436,8 @@ class _Removals:
             if problem.bias == "prior":
                 out[-1] -= prior.bias_precision(at[-1]) * at[-1]
         out = np.where(at == 0, entering, out)
-        out[:-1].transpose(0, 2, 1)[mode.own[:, None] == np.arange(rows.start, rows.stop)] = 0.0
+        left_out = mode.centre_row[:, None] == np.arange(rows.start, rows.stop)
+        out[:-1].transpose(0, 2, 1)[left_out] = 0.0
         return out
 
 

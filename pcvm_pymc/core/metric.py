@@ -72,9 +72,9 @@ class Evidence:
         alpha = symm(1.0, inverse, self.target, lower=0)
         value = 0.5 * float(np.sum(self.target * alpha, dtype=float)) + k * log_root
         # d log evidence / dK, twice; the upper triangle counts
-        pull = alpha @ alpha.T - k * inverse
-        of_noise = float(np.sum(pull.diagonal() / self.weight, dtype=float))
-        M = np.multiply(pull, kernel, out=pull)
+        kernel_slope = alpha @ alpha.T - k * inverse
+        of_noise = float(np.sum(kernel_slope.diagonal() / self.weight, dtype=float))
+        M = np.multiply(kernel_slope, kernel, out=kernel_slope)
         product = symm(1.0, M, np.column_stack([Z, np.ones(len(Z), kind)]), lower=0)
         total = product[:, d]
         slope = np.empty_like(parameter)
@@ -118,8 +118,8 @@ def first_log_widths(X: Array, target: Array, weight: Array | None = None) -> Ar
         return centred / np.sqrt(np.where(variance > 0, variance, 1.0)), variance
 
     Z, variance = standard(X)
-    pull = share[:, None] * standard(target)[0]
-    correlation = [np.abs(each.T @ pull).max(axis=1) for each in (Z, standard(np.abs(Z))[0])]
+    weighted = share[:, None] * standard(target)[0]
+    correlation = [np.abs(each.T @ weighted).max(axis=1) for each in (Z, standard(np.abs(Z))[0])]
     clear = np.maximum(*correlation) > _CLEAR / np.sqrt(count.sum())
     width = np.zeros(X.shape[1])
     if clear.any():

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from pcvm_pymc.core.pieces.likelihood import log_normalised
+from pcvm_pymc.core.pieces.likelihood_base import log_normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 

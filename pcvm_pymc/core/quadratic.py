@@ -50,23 +50,23 @@ class BorderedGram:
 
     Attributes
     ----------
-    whole : ndarray, shape (n_basis + 1, n_basis + 1)
+    matrix : ndarray, shape (n_basis + 1, n_basis + 1)
         ``[Phi, 1]' W [Phi, 1]`` in column order; only the lower triangle counts.
     """
 
-    whole: Array
+    matrix: Array
 
     @classmethod
     def of(cls, Phi: Array, row_weight: Array | None = None) -> "BorderedGram":
         """Return the Gram matrix of `Phi`, shape (n_obs, n_basis), by symmetric rank-k products."""
         weight = np.ones(len(Phi)) if row_weight is None else row_weight
-        whole = np.zeros((Phi.shape[1] + 1, Phi.shape[1] + 1), order="F")
+        matrix = np.zeros((Phi.shape[1] + 1, Phi.shape[1] + 1), order="F")
         gram, root = np.zeros((Phi.shape[1], Phi.shape[1]), order="F"), np.sqrt(weight)
         for start in range(0, len(Phi), _ROWS):
             rows = slice(start, start + _ROWS)
             gram = cross_product(Phi[rows] * root[rows, None], gram)
-        whole[:-1, :-1], whole[-1, :-1], whole[-1, -1] = gram, weight @ Phi, weight.sum()
-        return cls(whole)
+        matrix[:-1, :-1], matrix[-1, :-1], matrix[-1, -1] = gram, weight @ Phi, weight.sum()
+        return cls(matrix)
 
     def block(self, passive: Mask, scale: Array) -> tuple[Index, Array]:
         """Return the passive columns in some order, and their Gram matrix in units of the scales.
@@ -76,16 +76,16 @@ class BorderedGram:
         """
         columns = passive.nonzero()[0]
         every = np.append(columns, len(passive))
-        return columns, lower_block(self.whole, every, scale[every])
+        return columns, lower_block(self.matrix, every, scale[every])
 
     def take(self, columns: Index, Phi: Any = None) -> "BorderedGram":
         """Return the Gram matrix of some columns, in ascending order."""
-        every = np.append(columns, len(self.whole) - 1)
-        return BorderedGram(lower_block(self.whole, every, np.ones(len(every))))
+        every = np.append(columns, len(self.matrix) - 1)
+        return BorderedGram(lower_block(self.matrix, every, np.ones(len(every))))
 
     def product(self, value: Array) -> Array:
         """Return the matrix times weights and bias, shape (n_basis + 1,)."""
-        return blas.dsymv(1.0, self.whole, value, lower=1)
+        return blas.dsymv(1.0, self.matrix, value, lower=1)
 
     def widen(self) -> bool:
         """Return False: it is in double precision, see `PartialGram`."""
@@ -221,22 +221,22 @@ def cross_product(A: Array, total: Array, sign: float = 1.0) -> Array:
     return syrk(sign, operand, trans=trans, lower=1, beta=1.0, c=total, overwrite_c=1)
 
 
-def add_products(H: Array, designs: list[Any], bend: Array) -> None:
+def add_products(H: Array, designs: list[Any], hessian: Array) -> None:
     """Add J' W J to the lower triangle of H.
 
-    `designs` has the columns of J for each score, `bend` minus the rows' second derivatives W, shape
+    `designs` has the columns of J for each score, `hessian` minus the rows' second derivatives W, shape
     (n_rows, n_scores, n_scores).
     """
     ends = np.cumsum([0, *(each.shape[1] for each in designs)])
     for c, one in enumerate(designs):
         for k, other in enumerate(designs[: c + 1]):
             block = H[ends[c] : ends[c + 1], ends[k] : ends[k + 1]]
-            own = bend[:, c, k, None].astype(one.dtype, copy=False)
-            if c == k and own.min(initial=0.0) >= 0.0:  # NumPy takes a symmetric product here
-                root = one * np.sqrt(own)
+            weight = hessian[:, c, k, None].astype(one.dtype, copy=False)
+            if c == k and weight.min(initial=0.0) >= 0.0:  # NumPy takes a symmetric product here
+                root = one * np.sqrt(weight)
                 block += (root.T @ root).T
             else:
-                block += (one * own).T @ other
+                block += (one * weight).T @ other
 
 
 def lower_block(
@@ -257,10 +257,10 @@ def lower_block(
 def _fill_lower(out: Array, gram: Array, columns: Index, scale: Array, least: float) -> None:
     """Do it in one pass: NumPy's copies and products took as long as the factor of 400 columns."""
     for j in range(len(columns)):
-        column, own = columns[j], scale[j]
+        column, column_scale = columns[j], scale[j]
         for i in range(j, len(columns)):
             # unsigned spares a test whether a number counts from the end: a third of the time
-            value = gram[np.uintp(columns[i]), column] * scale[i] * own
+            value = gram[np.uintp(columns[i]), column] * scale[i] * column_scale
             out[i, j] = value if abs(value) >= least else 0.0
 
 

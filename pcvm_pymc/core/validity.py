@@ -8,7 +8,7 @@ from scipy.special import erfcx
 
 from pcvm_pymc.core.evidence import EvidenceProblem, EvidenceResult
 from pcvm_pymc.core.pieces.kernels import RBF, MatrixRBF
-from pcvm_pymc.core.pieces.likelihood import row_weight
+from pcvm_pymc.core.pieces.likelihood_base import row_weight
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
@@ -77,7 +77,7 @@ def centre_derivatives(
     # P of exp(-(x - z)' P (x - z))
     form, height = np.linalg.inv(S), weight * kernel(X, centres)
     a, b = np.empty(centres.shape), np.empty(centres.shape)
-    pull = score @ height
+    slope = score @ height
     for j in range(n_features):
         # d f / d z_j = 2 w K u_j and d^2 f / d z_j^2 = w K (4 u_j^2 - 2 P_jj), u = P (x - z)
         u = sum(
@@ -85,7 +85,7 @@ def centre_derivatives(
         )
         moved = height * u
         a[:, j] = 2.0 * (score @ moved)
-        b[:, j] = 4.0 * (curvature @ moved**2 - score @ (moved * u)) + 2.0 * form[j, j] * pull
+        b[:, j] = 4.0 * (curvature @ moved**2 - score @ (moved * u)) + 2.0 * form[j, j] * slope
     return a, b
 
 
@@ -104,9 +104,9 @@ def log_stability(a: Array, b: Array) -> Array:
     with np.errstate(divide="ignore"):
         line = -np.log(size)
         root = np.sqrt(np.where(b > 0, b, 1.0))
-        bent = _LOG_HALF_SQRT_2PI - np.log(root) + np.log(erfcx(size / root / np.sqrt(2.0)))
+        curved = _LOG_HALF_SQRT_2PI - np.log(root) + np.log(erfcx(size / root / np.sqrt(2.0)))
     # erfcx(x) is 1 / (x sqrt(pi)) to double precision long before it underflows
-    return np.where((b > 0) & (size < 1e100 * root), bent, line)
+    return np.where((b > 0) & (size < 1e100 * root), curved, line)
 
 
 def kernel_validity(

@@ -1,7 +1,7 @@
 """Candidates for the hyperparameters: a grid that grows where held-out rows favour it, and its weights."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,7 +35,7 @@ AXES = {"width": Axis(1.65, 7, 1.0), "scale": Axis(float(np.sqrt(10.0)), 4, 0.7)
 class ChoiceOptions:
     """What a choice of hyperparameters goes by.
 
-    Attributes
+    Parameters
     ----------
     axes : mapping of str to Axis
         The grid: factor of a step, most steps from the middle, and prior spread, of each hyperparameter.
@@ -52,6 +52,16 @@ class ChoiceOptions:
         tried, beyond the second a width is refitted no more.
     alike : float
         Nats per row that are not worth more folds in a race.
+
+    Raises
+    ------
+    ValueError
+        If a number is not positive.
+
+    References
+    ----------
+    O. Maron and A. W. Moore (1994), "Hoeffding races", NIPS 6, 59-66, of the race; Y. Yao et al. (2018),
+    "Using stacking to average Bayesian predictive distributions", Bayesian Analysis 13(3), of the weights.
 
     Examples
     --------
@@ -71,6 +81,11 @@ class ChoiceOptions:
     far: float = 2.0
     behind: float = 1.5
     alike: float = 0.01
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if each.name != "axes":
+                check_real(each.name, getattr(self, each.name))
 
 
 OPTIONS = ChoiceOptions()

@@ -20,7 +20,7 @@ from pcvm_pymc.core.loo import LeaveOneOut, leave_one_out
 from pcvm_pymc.core.metric import share_of_widths
 from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.kernels import as_width, median_distance, width_grid
-from pcvm_pymc.core.pieces.likelihood import log_normalised, plain_target
+from pcvm_pymc.core.pieces.likelihood_base import log_normalised, plain_target
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.problem import EMResult, Problem

@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.design import ArrayRows, Request, Sums
+from pcvm_pymc.core.design import ArrayRows, Sums, SumsRequest
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.probit import Array
@@ -39,7 +39,7 @@ class DaskRows:
         blocks = (each.to_delayed(optimize_graph=False).ravel() for each in self._arrays)
         self.blocks = tuple(zip(*blocks, strict=True))
 
-    def sums(self, request: Request) -> Sums:
+    def sums(self, request: SumsRequest) -> Sums:
         """Return sums over all rows."""
         asked = dask.delayed(request, pure=False, traverse=False)  # has no Dask collections
         parts = [_sums_of(X, label, asked, self.chunk) for X, label in self.blocks]
@@ -53,7 +53,7 @@ class DaskRows:
         return DaskRows(X, da.where(label == number, 1.0, -1.0), self.chunk)
 
 
-def _block_sums(X: Array, label: Array, request: Request, chunk: int) -> Sums:
+def _block_sums(X: Array, label: Array, request: SumsRequest, chunk: int) -> Sums:
     return ArrayRows(X, label, chunk).sums(request)
 
 

@@ -27,7 +27,7 @@ from pcvm_pymc.core.evidence import (
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import as_centres, choose_share
 from pcvm_pymc.core.pieces.kernels import KernelPiece
-from pcvm_pymc.core.pieces.likelihood import Weighted
+from pcvm_pymc.core.pieces.likelihood_base import Weighted
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS, check_room, chunk_rows

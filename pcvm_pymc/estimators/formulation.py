@@ -17,8 +17,8 @@ from pcvm_pymc.core.pieces.kernels import (
     squared_distances,
     width_bounds,
 )
-from pcvm_pymc.core.pieces.likelihood import Weighted, majority_label
-from pcvm_pymc.core.pieces.likelihood import against_rest as labels_against_rest
+from pcvm_pymc.core.pieces.likelihood_base import Weighted, majority_label
+from pcvm_pymc.core.pieces.likelihood_base import against_rest as labels_against_rest
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array

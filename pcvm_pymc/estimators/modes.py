@@ -12,7 +12,7 @@ import numpy as np
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.em.options import CLASS_TOLERANCE, TOLERANCE
 from pcvm_pymc.core.pieces.centres import Centres
-from pcvm_pymc.core.pieces.likelihood import normalised
+from pcvm_pymc.core.pieces.likelihood_base import normalised
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS

@@ -15,7 +15,7 @@ from sklearn.utils import gen_batches
 from pcvm_pymc.core.hamiltonian import LogPosterior, Values
 from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_means
 from pcvm_pymc.core.pieces.kernels import FeatureColumns, KernelPiece
-from pcvm_pymc.core.pieces.likelihood import against_rest, log_normalised, normalised
+from pcvm_pymc.core.pieces.likelihood_base import against_rest, log_normalised, normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,

@@ -13,7 +13,7 @@ from scipy.integrate import quad
 from scipy.special import expit
 from scipy.stats import halfnorm
 
-from pcvm_pymc.core.evidence.posterior import posterior
+from pcvm_pymc.core.evidence.active_set import posterior
 from pcvm_pymc.core.pieces.kernels import RBF, design_matrix
 from pcvm_pymc.core.pieces.likelihoods import Logit
 from pcvm_pymc.core.pieces.priors import Hyperprior

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from pcvm_pymc import __version__
 from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece, PerCentre
-from pcvm_pymc.core.pieces.likelihood import normalised
+from pcvm_pymc.core.pieces.likelihood_base import normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, MultinomialProbit, Probit
 from pcvm_pymc.core.probabilities import class_probability
 from pcvm_pymc.experiments.errors import UsageError

@@ -72,8 +72,8 @@ def test_an_average_is_scored_by_its_averaged_probabilities(rows):
         parts.append(np.exp(pcvm.loo(one, X, label).elpd_i))
     wanted = np.log(model.component_weights_ @ np.array(parts))
     np.testing.assert_allclose(found.elpd_i, wanted, atol=0.01)
-    assert found.n_unsettled <= found.n_refitted
-    assert found.warning == (found.n_unsettled > 0)
+    assert found.n_not_converged <= found.n_refitted
+    assert found.warning == (found.n_not_converged > 0)
 
 
 def test_arviz_compares_point_estimates(rows, result):
@@ -146,7 +146,7 @@ def test_rows_that_move_far_have_the_scores_of_their_refits(prior):
         return pcvm.pcvm_model(X, y, width=0.5, likelihood="logit", hyperprior=plug_in)
 
     found = pcvm.loo(map_result(make(X, y)))
-    assert found.n_unsettled == 0
+    assert found.n_not_converged == 0
     for row in (3, 11, 20, 33):
         rest = np.delete(np.arange(40), row)
         refit = map_result(make(X[rest], y[rest]))
@@ -159,13 +159,13 @@ def test_refits_given_up_are_reported_and_long_ones_show_progress(rows, monkeypa
     X, label = rows
     one = pcvm.PCVMClassifier(width=0.3, scale=10.0).fit(X, label)
     found = pcvm.loo(one, X, label)
-    assert found.n_refitted > 0 == found.n_unsettled
+    assert found.n_refitted > 0 == found.n_not_converged
     assert not found.warning
     assert not capsys.readouterr().err
     monkeypatch.setattr(leave_one_out, "_REFIT", pcvm.EMOptions(tol=1e-4, max_iter=1))
     monkeypatch.setattr(leave_one_out, "_SILENT", 0.0)
     given_up = pcvm.loo(one, X, label)
-    assert 0 < given_up.n_unsettled <= given_up.n_refitted == found.n_refitted
+    assert 0 < given_up.n_not_converged <= given_up.n_refitted == found.n_refitted
     assert given_up.warning
     assert "leave-one-out" in capsys.readouterr().err
 

@@ -96,7 +96,7 @@ def maximum(part, weight, bias):
 
 
 def errors(likelihood, prior, seed, n_rows, **ranges):
-    """Return how far rows' scores are from their refits, and the number of unsettled rows of all.
+    """Return how far rows' scores are from their refits, and the number of rows not converged.
 
     Refits start at the mode, as a maximum is only a local one but under concave pieces: SciPy's, or EM's if
     that is nearer (for d = 0 the density is infinite at zero, and EM's alone).
@@ -120,7 +120,7 @@ def errors(likelihood, prior, seed, n_rows, **ranges):
             end = fit_em(part, Start(*start), EMOptions(tol=1e-9))
             off = min(off, error(end.weight, end.bias))
         out.append(off)
-    return out, found.n_unsettled
+    return out, found.n_not_converged
 
 
 CASES = [
@@ -138,8 +138,8 @@ TWO_THOUSAND = pytest.param(range(100, 108), 8, marks=pytest.mark.slow)
 @pytest.mark.parametrize(("likelihood", "prior"), CASES)
 def test_rows_have_the_scores_of_their_refits(likelihood, prior, seeds, n_rows):
     for seed in seeds:
-        found, n_unsettled = errors(likelihood, prior, seed, n_rows)
-        assert np.sum(np.array(found) > 0.01) <= n_unsettled, (seed, found)
+        found, n_not_converged = errors(likelihood, prior, seed, n_rows)
+        assert np.sum(np.array(found) > 0.01) <= n_not_converged, (seed, found)
 
 
 #: problems with a row that was off by .01 to .2 nats without a doubt: a weight that came to zero without it,
@@ -159,5 +159,5 @@ WIDE = [
 
 @pytest.mark.parametrize(("likelihood", "prior", "seed"), SURE_AND_WRONG + WIDE)
 def test_wide_kernels_and_centres_without_rows_leave_no_row_sure_and_wrong(likelihood, prior, seed):
-    found, n_unsettled = errors(likelihood, prior, seed, 50, widest=2.7, largest=3.0)
-    assert np.sum(np.array(found) > 0.01) <= n_unsettled, found
+    found, n_not_converged = errors(likelihood, prior, seed, 50, widest=2.7, largest=3.0)
+    assert np.sum(np.array(found) > 0.01) <= n_not_converged, found

@@ -14,7 +14,7 @@ from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence.bottom_up import Bases, BottomUpOptions, Machine, Search, fit_bottom_up
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
+from pcvm_pymc.core.pieces.likelihood_base import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior
@@ -296,7 +296,7 @@ def test_the_default_start_for_two_classes_is_the_e_step_at_zero():
     given_ = two_classes(seed=1)
     bases = Search(given_, BottomUpOptions()).bases
     start = np.sqrt(2 / np.pi) * given_.label
-    np.testing.assert_allclose(bases.pulled[:, 0], bases.columns.T @ start, atol=1e-10)
+    np.testing.assert_allclose(bases.rhs[:, 0], bases.columns.T @ start, atol=1e-10)
 
 
 def test_bad_arguments_are_named():

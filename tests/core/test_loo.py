@@ -129,7 +129,8 @@ def stationary(whole, fit, row, own):
     step = np.where(mine, -value, 0.0)
     end = value + step + solved(H, slope(value) - H @ step, mine | out)
     sign = np.vstack([whole.sign.reshape(-1, C), np.zeros(C)]).T.ravel()
-    own_bend = np.vstack([prior.weight_bend(at_mode[:-1]), prior.bias_bend(at_mode[-1])]).T.ravel()
+    ratios = prior.weight_curvature_ratio(at_mode[:-1]), prior.bias_curvature_ratio(at_mode[-1])
+    own_bend = np.vstack(ratios).T.ravel()
     H = bends.sum(axis=0) + np.diag(ridge(value) * own_bend)
     follow = solved(H, -H * out, out)
     alone = H.diagonal() + np.einsum("vu,vu->u", H, follow)
@@ -316,7 +317,7 @@ def test_rows_on_a_cluster_and_wrong_owners_are_refused():
     with pytest.raises(ValueError, match="rows are DaskRows; needed"):
         held_out(replace(whole, Phi=StreamedDesign(DaskRows(), np.zeros((20, 1)), RBF(1.0))), fit)
     for own in (np.arange(19), np.zeros((20, 1), dtype=int)):
-        refused(r"own has shape .*; needed \(20,\)", held_out, whole, fit, own)
+        refused(r"centre_row has shape .*; needed \(20,\)", held_out, whole, fit, own)
 
 
 @pytest.mark.parametrize("bias", ["none", "free"])

@@ -40,12 +40,13 @@ def test_marginal_density_and_expected_precision_by_quadrature(c, d, w):
 def test_the_bend_is_the_second_derivative_in_units_of_the_expected_precision(c, d, w):
     prior, step = Hyperprior(c, d, c, d), 1e-4 * np.sqrt(d)
     at = w + step * np.array([-1.0, 0.0, 1.0])
-    unit, bend = prior.weight_precision(at), prior.weight_bend(at)
+    unit, bend = prior.weight_precision(at), prior.weight_curvature_ratio(at)
     second = (at[2] * unit[2] - at[0] * unit[0]) / (2 * step)
     assert bend[1] * unit[1] == pytest.approx(second, abs=1e-5 * unit[1])
-    assert (prior.bias_bend(at) == bend).all()
+    assert (prior.bias_curvature_ratio(at) == bend).all()
     # of a bias of zero under a scale-free prior
-    assert Hyperprior(1.0, 1.0, 0.0, 0.0).bias_bend(np.array([0.0, 1.0])).tolist() == [1.0, -1.0]
+    of_bias = Hyperprior(1.0, 1.0, 0.0, 0.0).bias_curvature_ratio
+    assert of_bias(np.array([0.0, 1.0])).tolist() == [1.0, -1.0]
 
 
 def test_papers_priors():

@@ -20,17 +20,17 @@ from pcvm_pymc.core.evidence import (
     rank_one,
     relevance,
 )
+from pcvm_pymc.core.evidence.active_set import gains, leave_one_out, scanned
 from pcvm_pymc.core.evidence.columns import (
     ComputedBases,
     DenseColumns,
     LowRankColumns,
     StreamedColumns,
 )
-from pcvm_pymc.core.evidence.posterior import gains, leave_one_out, scanned
 from pcvm_pymc.core.evidence.problem import columns_of
 from pcvm_pymc.core.evidence.relevance import fit_batch, fit_rvm, fit_sequential
 from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline, rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihood import Weighted, weighted_target
+from pcvm_pymc.core.pieces.likelihood_base import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, Probit, StudentT
 
 NOISE = 0.3

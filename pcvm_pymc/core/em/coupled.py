@@ -62,7 +62,7 @@ class CoupledModel:
         self.usable = self.scale != 0
         self.signed = np.full(self.scale.shape, self.problem.is_signed)
         self.signed[-1] = False
-        self.pull = self.scale * np.vstack([point.pull, point.total])
+        self.gradient = self.scale * np.vstack([point.gradient, point.total])
 
     def curved(self, values: Array) -> Array:
         """Return [Phi, 1]' H [Phi, 1] times weights and biases, shape (n_basis + 1, n_scores)."""
@@ -89,15 +89,15 @@ class CoupledModel:
         self.ridge = np.ones(self.scale.shape)
         self.ridge[-1] = np.where(self.has_bias_prior, 1.0, _DAMPING)
         if not bound:
-            self.ridge[:-1] = prior.weight_bend(point.weight)
+            self.ridge[:-1] = prior.weight_curvature_ratio(point.weight)
             if self.problem.bias == "prior":
-                self.ridge[-1] = prior.bias_bend(point.bias)
+                self.ridge[-1] = prior.bias_curvature_ratio(point.bias)
         self.root = np.sqrt(np.maximum(self.ridge, _LEAST_RIDGE))
         u = np.zeros(self.scale.shape)
         np.divide(np.vstack([point.weight, point.bias]), self.scale, out=u, where=self.usable)
         slope = u.copy()  # of the prior
         slope[-1] *= self.has_bias_prior
-        residual = self.pull - slope
+        residual = self.gradient - slope
         free = self.usable & ((u != 0) | ~self.signed)
         for _ in range(_ROUNDS):
             solution = self.solve(free, residual)
@@ -110,7 +110,7 @@ class CoupledModel:
                 u, residual = u + back, residual - self.product(back)
                 free &= ~wrong
                 continue
-            least = _SLOPE_TOLERANCE * (1 + np.abs(self.pull))
+            least = _SLOPE_TOLERANCE * (1 + np.abs(self.gradient))
             entering = ~free & (residual > least)
             if not entering.any():
                 break
@@ -159,11 +159,11 @@ class DenseModel(CoupledModel):
     def __init__(self, rows: DenseRows, point: Point, preconditioner: "Preconditioner") -> None:
         self.Phi, self.double, self.preconditioner = rows.Phi, rows.Phi, preconditioner
         self.hessian = rows.problem.likelihood.hessian(point.latent, rows.problem.label)
-        own = np.einsum("icc->ic", self.hessian)
-        squares = np.zeros((self.Phi.shape[1], own.shape[1]))
-        for block in row_blocks(len(own), max(1, _BLOCK // len(squares))):
-            squares += transposed_times(np.square(self.Phi[block]), own[block])
-        squares = np.vstack([squares, own.sum(axis=0)])
+        diagonal = np.einsum("icc->ic", self.hessian)
+        squares = np.zeros((self.Phi.shape[1], diagonal.shape[1]))
+        for block in row_blocks(len(diagonal), max(1, _BLOCK // len(squares))):
+            squares += transposed_times(np.square(self.Phi[block]), diagonal[block])
+        squares = np.vstack([squares, diagonal.sum(axis=0)])
         super().__init__(rows.problem, point, squares)
         self.curvature = np.square(self.scale) * squares
         if self.curvature.max() < _LARGEST_SINGLE:  # half of what a product has to read
@@ -197,14 +197,14 @@ class DenseModel(CoupledModel):
             if n_products in (0, patience):
                 p = z = P.solve(self, r, free)
                 inner = float(np.vdot(r, z))
-            bent = self.product(p)
-            bend = float(np.vdot(p, bent))
-            if bend < 0 and self.ridge.min() < 0:
+            image = self.product(p)
+            curvature = float(np.vdot(p, image))
+            if curvature < 0 and self.ridge.min() < 0:
                 return None
-            if not (inner > 0 and bend > 0):  # rounding, or too small to have a square
+            if not (inner > 0 and curvature > 0):  # rounding, or too small to have a square
                 break
-            alpha = inner / bend
-            change, residual = change + alpha * p, residual - alpha * bent
+            alpha = inner / curvature
+            change, residual = change + alpha * p, residual - alpha * image
             r = np.where(free, residual, 0.0)
             z = P.solve(self, r, free)
             last, inner = inner, float(np.vdot(r, z))
@@ -243,8 +243,8 @@ class Preconditioner:
         if self.known is not None and (free ^ self.known).sum() > _MOVED * free.sum():
             self.known = None
         size, n_scores = float(np.square(model.scale[:-1]).mean()), free.shape[1]
-        own = model.problem.row_weight
-        size *= 1.0 if own is None else float(own.mean())
+        row_weight = model.problem.row_weight
+        size *= 1.0 if row_weight is None else float(row_weight.mean())
         if not size <= 4.0 * self._size:
             # Q and Q' [Phi, 1], by a pivoted Cholesky factor of Phi' Phi
             Phi, tol = model.double, _NEGLIGIBLE / size
@@ -284,11 +284,11 @@ class Preconditioner:
         """Return the preconditioner times r: of the factorised weights by their factor, else r / diagonal."""
         z = r / model.diagonal()
         if self.known is not None:
-            own = np.where(self.known, r / model.root, 0.0)
-            inner = self._inverse @ (self._coefficients @ (self._scale * own)).T[:, :, None]
+            on_known = np.where(self.known, r / model.root, 0.0)
+            inner = self._inverse @ (self._coefficients @ (self._scale * on_known)).T[:, :, None]
             flat = inner.reshape(-1, 1)
             flat = POTRS[self._factor.dtype.char](self._factor, flat, lower=1)[0] - flat
             inner = self._inverse.transpose(0, 2, 1) @ flat.reshape(inner.shape)
-            own = own + self._scale * (self._coefficients.T @ inner[:, :, 0].T)
-            z = np.where(self.known, own / model.root, z)
+            on_known = on_known + self._scale * (self._coefficients.T @ inner[:, :, 0].T)
+            z = np.where(self.known, on_known / model.root, z)
         return np.where(free, z, 0.0)

@@ -25,13 +25,13 @@ from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
 
 # of a latent value: under an improper prior EM has chosen its vectors once it prunes nothing and changes by
 # less; on the probit's scale no probability then changes by more than 0.02
-SETTLED = 0.05
+_VECTORS_CONVERGED = 0.05
 _LEAST_GAIN = 0.01  # nats: what a Newton step must promise for EM to go on after it has converged
 # share of the log posterior by which rounding may lower it, with bases in double and in single precision
 _ROUNDING, _SINGLE_ROUNDING = 1e-10, 3e-8
 _HALVINGS = 4  # of a Newton step, before the bound's is taken
 _MOST_HALVINGS = 30  # of the bound's step, which only rounding spoils
-_SETTLING = 0.001  # nats per row: once steps gain less, the local maximum no longer depends on them
+_NEAR_MAXIMUM = 0.001  # nats per row: gain of a step, below which the local maximum is decided
 # While latent values change by more than _FAR, Newton's steps are solved until no more than a share of _SLACK
 # of the weights violates the sign rule.
 _FAR, _SLACK = 0.3, 0.1
@@ -206,15 +206,15 @@ class _Machine:
             new = self._raised(point, weight, bias, _MOST_HALVINGS, slack)
         if new is None:
             self.is_stuck, new = True, replace(point, change=0.0)
-        has_settled = new.n_active == point.n_active and new.change < SETTLED
-        if self.is_careful and has_settled:
+        vectors_converged = new.n_active == point.n_active and new.change < _VECTORS_CONVERGED
+        if self.is_careful and vectors_converged:
             self.is_careful = False
             rows.grams.clear()  # those of curvatures are of points far from here
         gain = abs(new.log_posterior - point.log_posterior)
-        is_small = has_settled and gain <= _SINGLE_ROUNDING * abs(point.log_posterior)
+        is_small = vectors_converged and gain <= _SINGLE_ROUNDING * abs(point.log_posterior)
         self.is_rounding = rows.is_single and is_small
         new = rows.shrink(new)
-        end = improved_width(rows, _mended_zeros(rows, new) if self.prior.penalty > 0 else new)
+        end = improved_width(rows, _zeros_by_kkt(rows, new) if self.prior.penalty > 0 else new)
         if not len(end.latent):  # of a streamed design
             return end
         return replace(end, change=float(np.abs(end.latent - point.latent).max()))
@@ -248,15 +248,15 @@ class _Machine:
         """
         rows = self.rows
         gain, self.before = point.log_posterior - self.before, point.log_posterior
-        own = self.problem.row_weight
-        settling = gain < _SETTLING * (self.problem.Phi.shape[0] if own is None else own.sum())
+        count = self.problem.row_weight
+        near = gain < _NEAR_MAXIMUM * (self.problem.Phi.shape[0] if count is None else count.sum())
         with np.errstate(over="ignore", invalid="ignore"):  # then another step is taken
             model: Any = (
                 DenseModel(rows, point, self.preconditioner)
                 if isinstance(rows, DenseRows)
                 else StreamedModel(rows, point)
             )
-            for bound in (False, True) if settling else (True,):
+            for bound in (False, True) if near else (True,):
                 step = model.step(bound=bound)
                 if step is None:
                     continue
@@ -310,7 +310,7 @@ def _m_step(
                 gram,
                 scale[:, c],
                 np.inf if precision == 0 else float(1.0 / np.sqrt(precision)),
-                (point.pull[:, c] / unit, float(point.total[c]) / unit),
+                (point.gradient[:, c] / unit, float(point.total[c]) / unit),
                 expected(old[:, c]),
                 start=(old[:, c], old_bias),
                 constrained=problem.is_signed,
@@ -339,18 +339,20 @@ def _ridge_step(rows: DenseRows, point: Point, newton: bool) -> tuple[Array, flo
     )
 
 
-def _mended_zeros(rows: DenseRows | StreamedRows, point: Point) -> Point:
-    """Return the point with negligible weights at zero, and zeros released that violate the KKT conditions.
+def _zeros_by_kkt(rows: DenseRows | StreamedRows, point: Point) -> Point:
+    """Return the point with its zeros set by the KKT conditions of the L1 penalty.
 
-    Under the L1 penalty EM brings a weight to zero in the limit only, and a weight that is zero does not come
-    back. Either change is made only where it raises the log posterior.
+    With g the slopes of the rows, w_j = 0 at a mode only if ``|Phi_j' g| <= penalty`` (under a sign rule only
+    the slope in the sign's direction counts); likewise 1' g and a penalised bias. EM brings a weight to zero
+    in the limit only, and never away from it. So negligible values that satisfy this go to zero, and zeros
+    that violate it are released, where either raises the log posterior.
     """
     problem, penalty = rows.problem, rows.problem.hyperprior.penalty
-    shape, penalised = point.pull.shape, problem.bias == "prior"
-    slope = np.vstack([point.pull, point.total * penalised])
+    shape, penalised = point.gradient.shape, problem.bias == "prior"
+    slope = np.vstack([point.gradient, point.total * penalised])
     size = np.vstack([np.broadcast_to(rows.size, shape), np.ones(shape[1])])
     value = np.vstack([point.weight, point.bias])
-    allowed = np.vstack([(rows.sign * point.pull > 0) | (not problem.is_signed), np.ones(shape[1])])
+    allowed = np.vstack([(rows.sign * slope[:-1] > 0) | (not problem.is_signed), np.ones(shape[1])])
     small = (np.abs(value) * size <= _NEGLIGIBLE) & (np.abs(slope) <= penalty) & (value != 0)
     small[-1] &= penalised
     away = (value == 0) & (allowed > 0) & (np.abs(slope) > penalty * (1 + 1e-9))

@@ -7,7 +7,7 @@ import numpy as np
 
 from pcvm_pymc.core.design import FirstResponses, StreamedDesign
 from pcvm_pymc.core.nonnegative import ridge_solve, solve_nonnegative
-from pcvm_pymc.core.pieces.likelihood import majority_label, plain_target
+from pcvm_pymc.core.pieces.likelihood_base import majority_label, plain_target
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_choice, check_real, check_whole
 from pcvm_pymc.core.problem import Problem
@@ -155,12 +155,12 @@ class Start:
         bias_penalty = {"prior": ridge, "free": 0.0, "none": np.inf}[problem.bias]
         if not isinstance(Phi, StreamedDesign):
             label = np.asarray(plain_target(problem.label), dtype=float)
-            own = problem.row_weight
-            return cls(*ridge_solve(Phi, label, penalty, bias_penalty, row_weight=own))
+            row_weight = problem.row_weight
+            return cls(*ridge_solve(Phi, label, penalty, bias_penalty, row_weight=row_weight))
         at = np.zeros((len(penalty), 1)), np.zeros(1)
         sums = Phi.sums(at, FirstResponses(problem.likelihood), gram="unit")
         with np.errstate(divide="ignore"):
             scale, bias_scale = penalty**-0.5, float(np.float64(bias_penalty) ** -0.5)
-        target, every = (sums.pull[:, 0], float(sums.total[0])), np.ones(len(penalty), dtype=bool)
-        gram = BorderedGram(sums.gram)
+        target = sums.gradient[:, 0], float(sums.total[0])
+        gram, every = BorderedGram(sums.gram), np.ones(len(penalty), dtype=bool)
         return cls(*solve_nonnegative(gram, scale, bias_scale, target, every, constrained=False))

@@ -36,7 +36,7 @@ class Point:
         Empty where the design is streamed.
     terms : RowTerms
         Slopes and curvatures of the rows; empty where the design is streamed.
-    pull : ndarray, shape (n_columns, n_scores)
+    gradient : ndarray, shape (n_columns, n_scores)
         Phi' g, g the slopes of the rows.
     total : ndarray, shape (n_scores,)
         1' g.
@@ -49,7 +49,7 @@ class Point:
     width: Any
     latent: Array = field(repr=False)
     terms: RowTerms = field(repr=False)
-    pull: Array = field(repr=False)
+    gradient: Array = field(repr=False)
     total: Array = field(repr=False)
 
     @cached_property
@@ -76,7 +76,7 @@ class _Rows:
     is_given : bool
         Whether slopes at the start are those of given responses, not of its weights.
     grams : dict
-        The last Gram matrix of each kind of row weights, see `Request`.
+        The last Gram matrix of each kind of row weights, see `SumsRequest`.
     """
 
     size: Any = 1.0
@@ -104,7 +104,7 @@ class _Rows:
             self.Phi = np.asfortranarray(self.Phi[:, keep])
         self.moves = self.moves and self.moves.take(keep)
         self.grams = {kind: gram.take(keep, self.Phi) for kind, gram in self.grams.items()}
-        return replace(point, pull=point.pull[keep])
+        return replace(point, gradient=point.gradient[keep])
 
 
 class DenseRows(_Rows):
@@ -126,16 +126,16 @@ class DenseRows(_Rows):
 
     def first(self, weight: Array, bias: Array, response: Array | None) -> Point:
         """Return the start; slopes are those of given responses, if any."""
-        point, own = self.at(weight, bias, None), self.problem.row_weight
+        point, row_weight = self.at(weight, bias, None), self.problem.row_weight
         if response is None:
             return point
         self.is_given = True
         slope = self.problem.likelihood.bound * (
             response.reshape(point.latent.shape) - point.latent
         )
-        slope = slope if own is None else own[:, None] * slope
-        pull, total = transposed_times(self.Phi, slope), slope.sum(axis=0)
-        return replace(point, terms=point.terms._replace(slope=slope), pull=pull, total=total)
+        slope = slope if row_weight is None else row_weight[:, None] * slope
+        terms, gradient = point.terms._replace(slope=slope), transposed_times(self.Phi, slope)
+        return replace(point, terms=terms, gradient=gradient, total=slope.sum(axis=0))
 
     def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
         """Return the point at weights and biases."""
@@ -146,8 +146,8 @@ class DenseRows(_Rows):
         if self.moves is not None:
             value += self.moves.log_density(self.width)
         change = np.nan if old is None else float(np.abs(latent - old.latent).max())
-        pull, total = transposed_times(self.Phi, terms.slope), terms.slope.sum(axis=0)
-        return Point(weight, bias, value, change, self.width, latent, terms, pull, total)
+        gradient, total = transposed_times(self.Phi, terms.slope), terms.slope.sum(axis=0)
+        return Point(weight, bias, value, change, self.width, latent, terms, gradient, total)
 
     def gram(self, point: Point, kind: str) -> Gram:
         """Return the Gram matrix under the rows' own weights, or under weights near their curvature.
@@ -189,7 +189,7 @@ class StreamedRows(_Rows):
         likelihood = self.problem.likelihood
         point = self._pass(weight, bias, None, "unit", FirstResponses(likelihood))
         return replace(
-            point, pull=likelihood.bound * point.pull, total=likelihood.bound * point.total
+            point, gradient=likelihood.bound * point.gradient, total=likelihood.bound * point.total
         )
 
     def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
@@ -216,8 +216,8 @@ class StreamedRows(_Rows):
             self.grams[kind] = sums.gram if kind == "coupled" else BorderedGram(sums.gram)
         value = sums.log_likelihood + problem.log_prior(weight, bias)
         change, nothing = np.nan if old is None else sums.change, np.empty((0, problem.n_scores))
-        rest = nothing, RowTerms(sums.log_likelihood, nothing, np.empty(0)), sums.pull, sums.total
-        return Point(weight, bias, value, change, self.width, *rest)
+        rest = RowTerms(sums.log_likelihood, nothing, np.empty(0)), sums.gradient, sums.total
+        return Point(weight, bias, value, change, self.width, nothing, *rest)
 
     def gram(self, point: Point, kind: str) -> Any:
         """Return the last Gram matrix of a kind; it is summed here where there is none."""

@@ -88,9 +88,9 @@ def improved_width(rows: DenseRows | StreamedRows, point: Point) -> Point:
         for h in (0.0, _DIFFERENCE, -_DIFFERENCE)
     )
     slope = (above - below) / (2 * _DIFFERENCE) + point.terms.slope[:, 0] @ derivative
-    bend = np.diag(np.maximum(0.0, (2 * here - above - below) / _DIFFERENCE**2))
-    bend += (derivative.T * point.terms.curvature) @ derivative
-    step = np.linalg.solve(bend + (1e-12 + 1e-9 * np.trace(bend)) * np.eye(len(slope)), slope)
+    hessian = np.diag(np.maximum(0.0, (2 * here - above - below) / _DIFFERENCE**2))
+    hessian += (derivative.T * point.terms.curvature) @ derivative
+    step = np.linalg.solve(hessian + (1e-12 + 1e-9 * np.trace(hessian)) * np.eye(len(slope)), slope)
     step = np.clip(step, -_LONGEST, _LONGEST).reshape(np.shape(point.width))
     before = rows.Phi, rows.width
     for _ in range(_HALVINGS):

@@ -1,8 +1,8 @@
 """Type-II maximum likelihood: relevance vector machines, and searches from the bottom up."""
 
+from pcvm_pymc.core.evidence.active_set import posterior
 from pcvm_pymc.core.evidence.bottom_up import BottomUpOptions, fit_bottom_up
 from pcvm_pymc.core.evidence.columns import ComputedBases
-from pcvm_pymc.core.evidence.posterior import posterior
 from pcvm_pymc.core.evidence.problem import (
     EvidenceOptions,
     EvidenceProblem,

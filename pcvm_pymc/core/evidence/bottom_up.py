@@ -10,8 +10,8 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf
 
 from pcvm_pymc.core.design import FirstResponses, StreamedDesign
+from pcvm_pymc.core.evidence.active_set import inverse_triangle, leave_one_out
 from pcvm_pymc.core.evidence.columns import Index
-from pcvm_pymc.core.evidence.posterior import inverse_triangle, leave_one_out
 from pcvm_pymc.core.evidence.problem import check_fixed_bases
 from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.probit import Array
@@ -102,7 +102,7 @@ class Bases:
         Squared norms of the columns, rows counting by their weights.
     beta : float
         Precision of a response: the bound of the likelihood's curvature.
-    pulled : ndarray, shape (n_columns, n_scores)
+    rhs : ndarray, shape (n_columns, n_scores)
         ``beta Phi' W z``.
     log_likelihood : float
     moved : float
@@ -111,7 +111,7 @@ class Bases:
         Empty for a streamed design.
     """
 
-    pulled: Array
+    rhs: Array
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.beta = problem, problem.likelihood.bound
@@ -139,10 +139,10 @@ class Bases:
         Those of several scores are the likelihood's own, of one score those at weights of zero, where the
         slopes have them.
         """
-        likelihood, several = self.problem.likelihood, self.problem.n_scores > 1
-        terms = FirstResponses(likelihood) if several else likelihood.terms
+        likelihood, multi_score = self.problem.likelihood, self.problem.n_scores > 1
+        terms = FirstResponses(likelihood) if multi_score else likelihood.terms
         self.respond(*self._at, terms, gram="unit")
-        self.pulled *= self.beta if several else 1.0
+        self.rhs *= self.beta if multi_score else 1.0
 
     def respond(self, weight: Array, bias: Array, terms: Any, *, gram: str = "none") -> None:
         """Compute the responses at weights, shape (n_basis, n_scores), and biases.
@@ -154,10 +154,10 @@ class Bases:
             sums = problem.Phi.sums((weight, bias), terms, old=self._at, gram=gram)
             self._at = weight.copy(), bias.copy()
             if sums.gram is not None:
-                whole = np.tril(sums.gram) + np.tril(sums.gram, -1).T
-                self._products = dict(enumerate(whole[: self.n_columns, : self.n_columns]))
-                self.square = whole.diagonal()[: self.n_columns]
-            slopes = np.vstack([sums.pull, sums.total])[: self.n_columns]
+                full_gram = np.tril(sums.gram) + np.tril(sums.gram, -1).T
+                self._products = dict(enumerate(full_gram[: self.n_columns, : self.n_columns]))
+                self.square = full_gram.diagonal()[: self.n_columns]
+            slopes = np.vstack([sums.gradient, sums.total])[: self.n_columns]
             self.log_likelihood, self.moved = sums.log_likelihood, sums.change
         else:
             used, old = np.flatnonzero(weight.any(axis=1)), self.latent
@@ -168,7 +168,7 @@ class Bases:
             self.moved = float(np.abs(self.latent - old).max())
         used = np.flatnonzero(every.any(axis=1))
         cross = np.array([self.products(n) for n in used.tolist()])
-        self.pulled = slopes + self.beta * (cross.reshape(-1, self.n_columns).T @ every[used])
+        self.rhs = slopes + self.beta * (cross.reshape(-1, self.n_columns).T @ every[used])
 
 
 class Machine:
@@ -176,7 +176,7 @@ class Machine:
 
     Given responses z whose noise has precision beta, the weights are normal with covariance
     ``Sigma = (beta Phi'Phi + A)^-1`` (Lyu et al. 2020 eqs. 33-38). Methods take ``beta Phi' z`` of every
-    column, shape (n_columns, n_responses), as `pulled`.
+    column, shape (n_columns, n_responses), as `rhs`.
 
     Attributes
     ----------
@@ -219,18 +219,18 @@ class Machine:
         self.covariance, half = inverse @ inverse.T, inverse.T @ self.cross
         self.S = self.S - bases.beta**2 * np.einsum("ij,ij->j", half, half)
 
-    def mean(self, pulled: Array) -> Array:
+    def mean(self, rhs: Array) -> Array:
         """Return the posterior mean, shape (m, n_responses)."""
-        return self.covariance @ pulled[self.index]
+        return self.covariance @ rhs[self.index]
 
-    def leave_one_out(self, pulled: Array) -> tuple[Array, Array]:
+    def leave_one_out(self, rhs: Array) -> tuple[Array, Array]:
         """Return s and q of every column, shapes (n_columns,) and (n_columns, n_responses)."""
-        mean = self.mean(pulled)
-        Q = pulled - self.bases.beta * (self.cross.T @ mean)
+        mean = self.mean(rhs)
+        Q = rhs - self.bases.beta * (self.cross.T @ mean)
         model = self.index, self.alpha, mean
         return leave_one_out(model, self.covariance.diagonal(), self.S, Q)
 
-    def improve(self, pulled: Array, sign: Array | None, most: int = 1) -> tuple[bool, float]:
+    def improve(self, rhs: Array, sign: Array | None, most: int = 1) -> tuple[bool, float]:
         """Make one change: an addition if any is admissible, else a deletion, else new precisions.
 
         A column is added only if ``f q > 0``, and deleted if ``f mu < 0``: eq. 31, which sets wrong-signed
@@ -238,7 +238,7 @@ class Machine:
 
         Parameters
         ----------
-        pulled : ndarray, shape (n_columns, n_responses)
+        rhs : ndarray, shape (n_columns, n_responses)
         sign : ndarray, shape (n_columns,), or None
         most : int
             Additions, or deletions, under these responses.
@@ -250,9 +250,9 @@ class Machine:
         moved : float
             The largest change of a log precision.
         """
-        n_responses, kind = pulled.shape[1], 0
+        n_responses, kind = rhs.shape[1], 0
         for _ in range(most):
-            s, q = self.leave_one_out(pulled)
+            s, q = self.leave_one_out(rhs)
             square = np.einsum("ij,ij->i", q, q)
             # the best precision outside is n s^2 / (q'q - n s), and its gain grows with q'q / s
             ratio, excess = square / s, square - n_responses * s
@@ -272,16 +272,16 @@ class Machine:
                 self.set_to(np.delete(self.index, worst), np.delete(self.alpha, worst))
             else:
                 break
-        return (True, np.inf) if kind else (False, self.reestimate(pulled))
+        return (True, np.inf) if kind else (False, self.reestimate(rhs))
 
-    def reestimate(self, pulled: Array) -> float:
+    def reestimate(self, rhs: Array) -> float:
         """Set each precision to its best value in turn (eq. 39); return the largest change of a log."""
-        own, n_responses, moved = pulled[self.index], pulled.shape[1], 0.0
+        inside, n_responses, moved = rhs[self.index], rhs.shape[1], 0.0
         alpha, covariance = self.alpha.copy(), self.covariance
         for j, old in enumerate(alpha.tolist()):
             column = covariance[j]
-            variance, pull = float(column[j]), column @ own
-            s, square = 1.0 / variance - old, float(pull @ pull) / variance**2
+            variance, mean = float(column[j]), column @ inside
+            s, square = 1.0 / variance - old, float(mean @ mean) / variance**2
             excess = square - n_responses * s
             if excess <= 0.0 or s <= 0.0:  # deleted in the next epoch
                 continue
@@ -296,27 +296,27 @@ class Machine:
             self.set_to(self.index, alpha)
         return moved
 
-    def signed_mode(self, pulled: Array, sign: Array) -> tuple[Array, float]:
+    def signed_mode(self, rhs: Array, sign: Array) -> tuple[Array, float]:
         """Return weights of all bases, and the bias: the posterior mode under the sign constraint.
 
         Parameters
         ----------
-        pulled : ndarray, shape (n_columns,)
+        rhs : ndarray, shape (n_columns,)
         sign : ndarray, shape (n_basis,)
         """
         n_basis, beta, square = len(sign), self.bases.beta, self.bases.square
         is_basis = self.index < n_basis
         index, scale = self.index[is_basis], 1.0 / np.sqrt(self.alpha)
         cross, has_bias = beta * self.cross[is_basis], not is_basis.all()
-        whole = np.zeros((len(index) + 1, len(index) + 1), order="F")
-        whole[:-1, :-1] = cross[:, index]
+        gram = np.zeros((len(index) + 1, len(index) + 1), order="F")
+        gram[:-1, :-1] = cross[:, index]
         if has_bias:
-            whole[-1, :-1], whole[-1, -1] = cross[:, n_basis], beta * float(square[n_basis])
+            gram[-1, :-1], gram[-1, -1] = cross[:, n_basis], beta * float(square[n_basis])
         weight, bias = solve_nonnegative(
-            BorderedGram(whole),
+            BorderedGram(gram),
             sign[index] * scale[is_basis],
             float(scale[~is_basis][0]) if has_bias else 0.0,
-            (pulled[index], float(pulled[n_basis]) if has_bias else 0.0),
+            (rhs[index], float(rhs[n_basis]) if has_bias else 0.0),
             np.ones(len(index), dtype=bool),
         )
         out = np.zeros(n_basis)
@@ -345,13 +345,13 @@ class Search:
         every = np.zeros((n_basis + 1, len(self.bias)))
         for k, machine in enumerate(self.machines):
             scores = slice(None) if self.problem.shared else slice(k, k + 1)
-            pulled = self.bases.pulled[:, scores]
+            rhs = self.bases.rhs[:, scores]
             sign = None if self.sign is None else self.sign[:, k]
-            changes.append(machine.improve(pulled, sign, self.options.most))
+            changes.append(machine.improve(rhs, sign, self.options.most))
             if sign is None:
-                every[machine.index, scores] = machine.mean(pulled)
+                every[machine.index, scores] = machine.mean(rhs)
             else:
-                every[:-1, k], every[-1, k] = machine.signed_mode(pulled[:, 0], sign[:n_basis])
+                every[:-1, k], every[-1, k] = machine.signed_mode(rhs[:, 0], sign[:n_basis])
         old, (self.weight, self.bias) = (self.weight, self.bias), (every[:-1], every[-1])
         share = self.options.momentum if old[0].any() else 0.0
         terms = partial(self.problem.likelihood.terms, rough=self.options.is_rough)

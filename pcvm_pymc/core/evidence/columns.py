@@ -109,10 +109,10 @@ class DenseColumns:
         U = np.hstack([left.T @ self.constant, left.T @ self.Phi]) / self.norm
         if weight.min() == weight.max():
             return U, weight[0] * self.square
-        whole = np.zeros(self.Phi.shape[1])
-        for rows in row_blocks(len(self.Phi), max(1, _VALUES // max(1, len(whole)))):
-            whole += weight[rows] @ np.square(self.Phi[rows])
-        return U, np.append(weight @ np.square(self.constant), whole) / self.norm**2
+        square = np.zeros(self.Phi.shape[1])
+        for rows in row_blocks(len(self.Phi), max(1, _VALUES // max(1, len(square)))):
+            square += weight[rows] @ np.square(self.Phi[rows])
+        return U, np.append(weight @ np.square(self.constant), square) / self.norm**2
 
     def for_each_block(self, function: Callable[[Index], None]) -> None:
         """Call a function with the places of all columns."""
@@ -152,26 +152,26 @@ class StreamedColumns:
 
     def tiles(self, place: Index) -> Iterator[tuple[slice, Array]]:
         """Yield some columns, not divided by their norms, in blocks of rows."""
-        own = place - self.first
-        of_basis = own >= 0
-        basis = BasisFunctions(self.bases.centres[own[of_basis]], self.bases.kernel)
+        number = place - self.first
+        of_basis = number >= 0
+        basis = BasisFunctions(self.bases.centres[number[of_basis]], self.bases.kernel)
         for rows in row_blocks(self.shape[0], min(_ROWS, self.shape[0])):
             X = np.asarray(self.bases.X[rows], dtype=float)
-            if len(own) and of_basis.all():
+            if len(number) and of_basis.all():
                 yield rows, basis(X)
                 continue
-            Phi = np.ones((len(X), len(own)))
+            Phi = np.ones((len(X), len(number)))
             if of_basis.any():
                 Phi[:, of_basis] = basis(X)
             yield rows, Phi
 
     def products(self, left: Array, weight: Array, place: Index) -> tuple[Array, Array]:
         """Return inner products with vectors, and ``phi' diag(weight) phi``, of some columns."""
-        U, whole = np.zeros((left.shape[1], len(place))), np.zeros(len(place))
+        U, square = np.zeros((left.shape[1], len(place))), np.zeros(len(place))
         for rows, Phi in self.tiles(place):
             U += left[rows].T @ Phi
-            whole += weight[rows] @ np.square(Phi, out=Phi)
-        return U / self.norm[place], whole / self.norm[place] ** 2
+            square += weight[rows] @ np.square(Phi, out=Phi)
+        return U / self.norm[place], square / self.norm[place] ** 2
 
     def for_each_block(self, function: Callable[[Index], None]) -> None:
         """Call a function with the places of some columns at a time, on as many threads as BLAS has."""
@@ -205,10 +205,10 @@ class LowRankColumns(StreamedColumns):
 
     def coordinates(self, some: slice) -> Array:
         """Return what columns are of [L, 1], shape (rank + 1, n_some)."""
-        own = np.arange(some.start, some.stop) - self.first
-        out = np.zeros((self.L.shape[1] + 1, len(own)))
-        out[:-1, own >= 0] = self.F[own[own >= 0]].T
-        out[-1, own < 0] = 1.0
+        number = np.arange(some.start, some.stop) - self.first
+        out = np.zeros((self.L.shape[1] + 1, len(number)))
+        out[:-1, number >= 0] = self.F[number[number >= 0]].T
+        out[-1, number < 0] = 1.0
         return out / self.norm[some]
 
     def triangle(self, root: Array, left: Array) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.design import StreamedDesign
+from pcvm_pymc.core.evidence.active_set import Model, Posterior, posterior, sum_of_squares
 from pcvm_pymc.core.evidence.columns import (
     Columns,
     ComputedBases,
@@ -17,9 +18,8 @@ from pcvm_pymc.core.evidence.columns import (
     LowRankColumns,
     StreamedColumns,
 )
-from pcvm_pymc.core.evidence.posterior import Model, Posterior, posterior, sum_of_squares
 from pcvm_pymc.core.family import FAMILY, check_solver
-from pcvm_pymc.core.pieces.likelihood import Likelihood, ScaleLikelihood
+from pcvm_pymc.core.pieces.likelihood_base import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.likelihoods import Normal, StudentT, as_likelihood
 from pcvm_pymc.core.pieces.priors import ROUNDING, Hyperprior
 from pcvm_pymc.core.pieces.probit import Array

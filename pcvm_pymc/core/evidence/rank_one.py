@@ -97,9 +97,9 @@ def _add_square(swept: Swept, m: int, a: Array, k: int, factor: float) -> None:
     """Add factor times a a' to the swept matrix; `a` is its column k."""
     of_target = factor * swept.Q[k]
     for n in range(m):
-        row, own = swept.rows[swept.members[n]], factor * a[swept.members[n]]
+        row, multiple = swept.rows[swept.members[n]], factor * a[swept.members[n]]
         for i in range(len(a)):
-            row[i] += own * a[i]
+            row[i] += multiple * a[i]
     for i in range(len(a)):
         swept.S[i] += factor * a[i] * a[i]
         swept.Q[i] += of_target * a[i]
@@ -114,9 +114,9 @@ def _change(gram: Array, beta: float, swept: Swept, m: int, k: int, new: float) 
         for i in range(len(a)):
             a[i] = beta * gram[k, i]
         for n in range(m):
-            own, row = beta * gram[k, members[n]], T[members[n]]
+            coefficient, row = beta * gram[k, members[n]], T[members[n]]
             for i in range(len(a)):
-                a[i] -= own * row[i]
+                a[i] -= coefficient * row[i]
         for n in range(m):
             a[members[n]] = T[members[n], k]
         a[k] = S[k]
@@ -187,9 +187,9 @@ def _at_noise(quadratic: Quadratic, beta: float, swept: Swept, m: int) -> float:
         S[i], Q[i] = beta * gram[i, i], beta * products[i]
     for n in range(m):
         k = members[n]
-        own, alpha[k] = alpha[k], np.inf
-        value += 0.5 * (math.log(own / (own + S[k])) + Q[k] * Q[k] / (own + S[k]))
-        _change(gram, beta, swept, n, k, own)
+        precision, alpha[k] = alpha[k], np.inf
+        value += 0.5 * (math.log(precision / (precision + S[k])) + Q[k] * Q[k] / (precision + S[k]))
+        _change(gram, beta, swept, n, k, precision)
     return value
 
 

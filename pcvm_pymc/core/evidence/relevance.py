@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from pcvm_pymc.core.evidence.active_set import ActiveSet, Model, gains, posterior, scanned
 from pcvm_pymc.core.evidence.columns import Columns, DenseColumns, Index
-from pcvm_pymc.core.evidence.posterior import ActiveSet, Model, gains, posterior, scanned
 from pcvm_pymc.core.evidence.problem import (
     NOISE_FLOOR,
     EvidenceOptions,

@@ -90,12 +90,12 @@ def _log_density(
 ) -> float:
     """Return the log density of the block, z integrated out, and write its gradient into `slope`."""
     label, prior, rate, likelihood = given
-    total, pull = 0.0, np.empty(len(label))
+    total, score = 0.0, np.empty(len(label))
     for i in range(len(label)):
         value, of_label = log_label(likelihood[0], label[i] * latent[i])
         total += value
-        pull[i] = label[i] * of_label
-    product(columns, pull, slope)
+        score[i] = label[i] * of_label
+    product(columns, score, slope)
     for a in range(len(place)):
         c, d = (prior.c, rate) if a < len(place) - 1 else (prior.e, prior.f)
         size = place[a] * unit[a]

@@ -140,10 +140,10 @@ def log_sizes_density(size: Array, c: float, rate: float) -> float:
 
 
 @jit
-def coordinate_density(x: float, c: float, rate: float, linear: float, bend: float) -> float:
+def coordinate_density(x: float, c: float, rate: float, linear: float, curvature: float) -> float:
     """Return the log density of x = log size given all else: prior, Jacobian, Gaussian in the size."""
     size = math.exp(x)
-    return x + log_size_density(size, c, rate) + linear * size - 0.5 * bend * size * size
+    return x + log_size_density(size, c, rate) + linear * size - 0.5 * curvature * size * size
 
 
 @jit
@@ -154,13 +154,13 @@ def transfer_density(
     direction: float,
     c: float,
     rate: float,
-    pull: float,
-    bend: float,
+    linear: float,
+    curvature: float,
 ) -> float:
     """Return the log density along sizes (one + t, two + direction t)."""
     one, two, half = one + t, two + direction * t, 0.5 / rate
     factors = (1.0 + half * one * one) * (1.0 + half * two * two)
-    return pull * t - 0.5 * bend * t * t - (c + 0.5) * math.log(factors)
+    return linear * t - 0.5 * curvature * t * t - (c + 0.5) * math.log(factors)
 
 
 @jit
@@ -231,14 +231,14 @@ def write_latent(basis: Columns, sign: Array, size: Array, bias: float, latent: 
 
 @part_of_caller
 def slice_coordinate(
-    size: float, c: float, rate: float, linear: float, bend: float, rng: Generator
+    size: float, c: float, rate: float, linear: float, curvature: float, rng: Generator
 ) -> float:
     """Draw a size given all else by a slice in its logarithm.
 
     Sizes are kept above 1e-300: far from the mode, as where basis functions are large and a chain begins,
     the slice reaches down to where the logarithm itself is the level, 1e17 and more below.
     """
-    x, known = math.log(size), (c, rate, linear, bend)
+    x, known = math.log(size), (c, rate, linear, curvature)
     low = x - _LOG_SIZE_WIDTH * rng.random()
     high, low = low + _LOG_SIZE_WIDTH, max(low, _LEAST_LOG_SIZE)
     return max(math.exp(sliced(coordinate_density, known, x, low, high, rng)), _SMALLEST_SIZE)
@@ -266,22 +266,22 @@ def transfer(
     is a tenth of its time.
     """
     rank = right.shape[1]
-    inner, bend = 0.0, 0.0
+    inner, curvature = 0.0, 0.0
     for k in range(rank):
         difference = right[first, k] - right[second, k]
         inner += difference * slope[k]
-        bend += difference * difference
+        curvature += difference * difference
     edge = border[first] - border[second]
-    bend = max(bend - edge * edge / spread, 0.0)
+    curvature = max(curvature - edge * edge / spread, 0.0)
     s, one, two = sign[first], size[first], size[second]
     direction = -s * sign[second]
     if direction > 0.0:  # both gain or both lose
-        width = min(_DEVIATIONS / math.sqrt(bend), _PRIOR_SCALES * math.sqrt(rate))
+        width = min(_DEVIATIONS / math.sqrt(curvature), _PRIOR_SCALES * math.sqrt(rate))
         low = -width * rng.random()
         high, low = low + width, max(low, floor - one, floor - two)
     else:  # what one gains the other loses
         low, high = floor - one, two - floor
-    known = (one, two, direction, c, rate, s * inner, bend)
+    known = (one, two, direction, c, rate, s * inner, curvature)
     t = sliced(transfer_density, known, 0.0, low, high, rng)
     size[first] = max(one + t, _SMALLEST_SIZE)
     size[second] = max(two + direction * t, _SMALLEST_SIZE)
@@ -323,9 +323,9 @@ def update_score(basis: Columns, given: Given, score: Score, rng: Generator) -> 
     product_of_transposed(basis.left, residual, slope)
     # each size in turn
     for j in range(len(size)):
-        bend = basis.norm[j] - border[j] * border[j] / spread
-        linear = sign[j] * row_product(right, j, slope) + bend * size[j]
-        new = slice_coordinate(size[j], c, rate, linear, bend, rng)
+        curvature = basis.norm[j] - border[j] * border[j] / spread
+        linear = sign[j] * row_product(right, j, slope) + curvature * size[j]
+        new = slice_coordinate(size[j], c, rate, linear, curvature, rng)
         delta = sign[j] * (new - size[j])
         size[j] = new
         add_row(slope, -delta, right, j)

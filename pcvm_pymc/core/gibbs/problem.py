@@ -155,13 +155,13 @@ def make_columns(Phi: Array, neighbours: Integers | None = None) -> Columns:
     left, right = factorise(Phi)
     ones = left.sum(axis=0)
     norm = np.einsum("jk,jk->j", right, right)
-    near, whole = neighbours, np.ascontiguousarray(Phi)
+    near, dense = neighbours, np.ascontiguousarray(Phi)
     if near is None:
         distance = norm - 2.0 * (right @ right.T)  # but for a part that is the same in a row
         np.fill_diagonal(distance, np.inf)
         k = min(_N_NEIGHBOURS, len(right) - 1)
         near = np.ascontiguousarray(np.argpartition(distance, k - 1, axis=1)[:, :k])
-    return Columns(left, right, near, ones, right @ ones, norm, whole, np.abs(Phi).max(axis=0))
+    return Columns(left, right, near, ones, right @ ones, norm, dense, np.abs(Phi).max(axis=0))
 
 
 def factorise(Phi: Array, tolerance: float = _RANK_TOLERANCE) -> tuple[Array, Array]:

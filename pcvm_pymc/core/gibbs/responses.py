@@ -112,10 +112,10 @@ def draw_responses(
 
 
 @jit
-def _draw_own_noise(margin: Array, mills: Array, rng: Generator) -> float:
+def _draw_class_noise(margin: Array, mills: Array, rng: Generator) -> float:
     """Draw e from ``phi(e) prod_k Phi(e + margin_k)`` by rejection.
 
-    Its logarithm bends everywhere at least as a normal's, so that the parabola of bend one with its height
+    Its logarithm curves down at least as a normal's, so that the parabola of curvature one with its height
     and slope at any point is nowhere below it. The nearer that point to the mode, the fewer proposals are
     refused.
     """
@@ -138,13 +138,13 @@ def draw_class_responses(latent: Array, label: Integers, response: Array, rng: G
     n_classes, n_obs = latent.shape
     margin, mills = np.empty(n_classes - 1), np.empty(n_classes - 1)
     for i in range(n_obs):
-        own, k = label[i], 0
+        own_class, k = label[i], 0
         for c in range(n_classes):
-            if c != own:
-                margin[k] = latent[own, i] - latent[c, i]
+            if c != own_class:
+                margin[k] = latent[own_class, i] - latent[c, i]
                 k += 1
-        top = latent[own, i] + _draw_own_noise(margin, mills, rng)
-        response[own, i] = top
+        top = latent[own_class, i] + _draw_class_noise(margin, mills, rng)
+        response[own_class, i] = top
         for c in range(n_classes):
-            if c != own:
+            if c != own_class:
                 response[c, i] = latent[c, i] - upper_tail(latent[c, i] - top, rng)

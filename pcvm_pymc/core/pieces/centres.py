@@ -35,7 +35,7 @@ _RESTARTS, _MOST_ROUNDS = 4, 300  # of k-means
 _ROUNDING = 1e-9  # of a column's largest entry: what differs by no more is the same row
 
 
-def own_label(label: NDArray[Any], n_scores: int = 1) -> Array:
+def label_signs(label: NDArray[Any], n_scores: int = 1) -> Array:
     """Return the signs of the PCVM's weights: the label, -1. or +1., of the row that is the centre."""
     return np.array(label, dtype=float)
 
@@ -425,13 +425,13 @@ def _seeds(X: Array, size: int, state: np.random.RandomState) -> Index:
 
 def _lloyd(X: Array, means: Array) -> Array:
     """Return k-means centres from first ones: until no row changes its mean, or the means hardly move."""
-    own, tolerance = np.full(len(X), -1), 1e-4 * X.var(axis=0).mean()
+    cluster, tolerance = np.full(len(X), -1), 1e-4 * X.var(axis=0).mean()
     for _ in range(_MOST_ROUNDS):
-        last, own = own, vq(X, means)[0]
-        if (own == last).all():
+        last, cluster = cluster, vq(X, means)[0]
+        if (cluster == last).all():
             break
-        count = np.bincount(own, minlength=len(means))[:, None]
-        sums = np.column_stack([np.bincount(own, x, len(means)) for x in X.T])
+        count = np.bincount(cluster, minlength=len(means))[:, None]
+        sums = np.column_stack([np.bincount(cluster, x, len(means)) for x in X.T])
         moved = np.where(count > 0, sums / np.maximum(count, 1), means)
         shift, means = np.square(moved - means).sum(), moved
         if shift <= tolerance:

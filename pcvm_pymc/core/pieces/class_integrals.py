@@ -84,18 +84,18 @@ def mode_of_integrand(margin: Array, near: float = 1e-3) -> tuple[float, float, 
     """
     e = 0.0
     for _ in range(200):
-        value, slope, bend = -0.5 * e * e, -e, 1.0
+        value, slope, curvature = -0.5 * e * e, -e, 1.0
         for each in margin:
             x = e + each
             log_phi, mills = log_ndtr_and_mills(x)
             value += log_phi
             slope += mills
-            bend += mills * gap_of(x, mills)
-        step = slope / bend
-        if abs(step) <= near / math.sqrt(bend):
+            curvature += mills * gap_of(x, mills)
+        step = slope / curvature
+        if abs(step) <= near / math.sqrt(curvature):
             break
         e += step
-    return e, value, bend
+    return e, value, curvature
 
 
 @jit
@@ -121,14 +121,14 @@ def log_fall(mode: float, offset: float, margin: Array, mills: Array) -> float:
     Of classes far below, ``log Phi(a + t) - log Phi(a) = -a t - t^2 / 2 - log(m(a + t) / m(a))``, m being
     phi / Phi: the terms in t nearly cancel over the classes, and are summed first.
     """
-    slope, bend, rest = -mode, 1.0, 0.0
+    slope, curvature, rest = -mode, 1.0, 0.0
     for k in range(len(margin)):
         at = mode + margin[k]
         log_phi, mills[k] = log_ndtr_and_mills(at + offset)
         if at < _FAR:
             slope -= at
-            bend += 1.0
+            curvature += 1.0
             rest -= math.log(mills[k] / _mills_of_tail(at))
         else:
             rest += log_phi - log_ndtr_and_mills(at)[0]
-    return offset * (slope - 0.5 * bend * offset) + rest
+    return offset * (slope - 0.5 * curvature * offset) + rest

@@ -222,8 +222,8 @@ class PerCentre(KernelPiece):
         Phi = np.empty((len(X), len(centres)))
         distinct, group = np.unique(self.width, axis=0, return_inverse=True)
         for i, width in enumerate(distinct):
-            own = np.flatnonzero(group == i)
-            Phi[:, own] = self.kernel.with_width(width)(X, centres[own])
+            members = np.flatnonzero(group == i)
+            Phi[:, members] = self.kernel.with_width(width)(X, centres[members])
         return Phi
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, gammaln, log_expit
 
 from pcvm_pymc.core.pieces import probit
-from pcvm_pymc.core.pieces.likelihood import (
+from pcvm_pymc.core.pieces.likelihood_base import (
     Likelihood,
     RowTerms,
     ScaleLikelihood,
@@ -54,8 +54,8 @@ class Probit(Likelihood):
         """Return the terms of rows, phi / Phi computed but once."""
         x = target * latent[:, 0]
         mills = probit.inverse_mills(x)
-        bend = np.minimum(np.maximum(mills * (mills + x), 0.0), 1.0)
-        return RowTerms(float(probit.log_ndtr(x).sum()), (target * mills)[:, None], bend)
+        curvature = np.minimum(np.maximum(mills * (mills + x), 0.0), 1.0)
+        return RowTerms(float(probit.log_ndtr(x).sum()), (target * mills)[:, None], curvature)
 
     def probability(self, latent: Array) -> Array:
         """Return Phi(latent)."""
@@ -152,8 +152,8 @@ class NormalProbability(Likelihood):
     def curvature(self, latent: Array, target: Array) -> Array:
         """Return minus the second derivative, zero where that is negative."""
         phi = probit.density(latent)
-        bend = phi * phi + self._residual(latent, target) * latent * phi
-        return np.maximum(bend, 0.0) / self.noise**2
+        curvature = phi * phi + self._residual(latent, target) * latent * phi
+        return np.maximum(curvature, 0.0) / self.noise**2
 
     def probability(self, latent: Array) -> Array:
         """Return Phi(latent)."""
@@ -323,8 +323,8 @@ class MultinomialProbit(Likelihood):
         Minus the second derivative is the Laplacian matrix of a graph over the classes: its largest
         eigenvalue is at most twice a diagonal entry, of which the own class has the largest.
         """
-        value, slope, bend = class_terms(latent, target, accuracy=1e-3 if rough else 1e-10)
-        return RowTerms(float(value.sum()), slope, np.minimum(1.0, 2.0 * bend))
+        value, slope, curvature = class_terms(latent, target, accuracy=1e-3 if rough else 1e-10)
+        return RowTerms(float(value.sum()), slope, np.minimum(1.0, 2.0 * curvature))
 
     def hessian(self, latent: Array, target: NDArray[np.int64]) -> Array:
         """Return minus the second derivatives, shape (n_obs, n_classes, n_classes)."""

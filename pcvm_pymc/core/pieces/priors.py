@@ -186,16 +186,16 @@ class Hyperprior:
         """Return E[alpha | w] = (2c + 1) / (w^2 + 2d) (Chen et al. 2009 eq. 24, corrected)."""
         return _mean_precision(weight, self.c, self.d)
 
-    def weight_bend(self, weight: Array) -> Array:
+    def weight_curvature_ratio(self, weight: Array) -> Array:
         """Return the second derivative of minus the log density in units of E[alpha | w].
 
         One at zero, negative beyond ``w^2 = 2 d``: the expected precision is a bound of the curvature.
         """
-        return _bend(weight, self.d)
+        return _curvature_ratio(weight, self.d)
 
-    def bias_bend(self, bias: Array) -> Array:
+    def bias_curvature_ratio(self, bias: Array) -> Array:
         """Return the same of biases, in units of E[beta | b]."""
-        return _bend(bias, self.f)
+        return _curvature_ratio(bias, self.f)
 
     def bias_precision(self, bias: Any) -> Any:
         """Return E[beta | b] = (2e + 1) / (b^2 + 2f) of a bias, or of an array of them.
@@ -245,7 +245,7 @@ class SharedHyperprior(Hyperprior):
         each = _mean_precision(size, self.c + 0.5 * (n_scores - 1), self.d)
         return np.broadcast_to(each, weight.shape)
 
-    def weight_bend(self, weight: Array) -> Array:
+    def weight_curvature_ratio(self, weight: Array) -> Array:
         """Return ones, the bound: the second derivatives of a basis' weights are coupled."""
         return np.ones_like(weight)
 
@@ -311,7 +311,7 @@ class Laplace:
         with np.errstate(divide="ignore", over="ignore"):
             return self.penalty / np.abs(weight)
 
-    def weight_bend(self, weight: Array) -> Array:
+    def weight_curvature_ratio(self, weight: Array) -> Array:
         """Return zeros, the second derivative of minus the log density away from zero."""
         return np.zeros_like(weight)
 
@@ -329,7 +329,8 @@ class Laplace:
         return weight
 
     # the bias has the weights' density
-    bias_precision, bias_bend, log_bias_density = weight_precision, weight_bend, log_weight_density
+    bias_precision, log_bias_density = weight_precision, log_weight_density
+    bias_curvature_ratio = weight_curvature_ratio
 
 
 @dataclass(frozen=True)
@@ -454,7 +455,7 @@ def _mean_precision[T: (Array, np.float64)](value: T, shape: float, rate: float)
         return (2 * shape + 1) / (value * value + 2 * rate)
 
 
-def _bend(value: Array, rate: float) -> Array:
+def _curvature_ratio(value: Array, rate: float) -> Array:
     """Return ``(2 rate - v^2) / (2 rate + v^2)``; one at zero."""
     square = np.square(value)
     share = np.divide(square, 2 * rate + square, out=np.zeros_like(square), where=square > 0)

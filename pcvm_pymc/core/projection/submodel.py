@@ -155,13 +155,13 @@ def row_terms(likelihood: Likelihood, latent: Array, probability: Array) -> Frac
     log_density = p * likelihood.log_density(latent, up) + q * likelihood.log_density(latent, -up)
     if isinstance(likelihood, Probit):  # phi / Phi computed once for slope and curvature
         above, below = inverse_mills(latent), -inverse_mills(-latent)
-        bend = p * np.clip(above * (above + latent), 0.0, 1.0)
-        bend += q * np.clip(below * (below + latent), 0.0, 1.0)
+        curvature = p * np.clip(above * (above + latent), 0.0, 1.0)
+        curvature += q * np.clip(below * (below + latent), 0.0, 1.0)
     else:
         above, below = likelihood.score(latent, up), likelihood.score(latent, -up)
-        own = likelihood.probability(latent)
-        bend = own * above**2 + (1 - own) * below**2
-    return FractionalTerms(log_density, (p * above + q * below)[:, None], bend[:, None, None])
+        fitted = likelihood.probability(latent)
+        curvature = fitted * above**2 + (1 - fitted) * below**2
+    return FractionalTerms(log_density, (p * above + q * below)[:, None], curvature[:, None, None])
 
 
 @dataclass(frozen=True)
@@ -252,11 +252,11 @@ class _Newton:
         goal = H @ here.value + slope
         follow = np.linalg.solve(H[np.ix_(b, b)], np.column_stack([H[np.ix_(b, w)], goal[b]]))
         cross = H[np.ix_(w, b)]
-        whole = np.eye(int(w.sum()) + 1, order="F")  # of the solver's own bias, which is not there
-        whole[:-1, :-1] = H[np.ix_(w, w)] - cross @ follow[:, :-1]
+        matrix = np.eye(int(w.sum()) + 1, order="F")  # of the solver's own bias, which is not there
+        matrix[:-1, :-1] = H[np.ix_(w, w)] - cross @ follow[:, :-1]
         out = np.empty(len(H))
         out[w], _ = solve_nonnegative(
-            BorderedGram(whole),
+            BorderedGram(matrix),
             self.sign,
             1.0,
             (goal[w] - cross @ follow[:, -1], 0.0),
@@ -340,9 +340,9 @@ def addition_gains(target: Target, submodel: Submodel) -> Array:
         cross.append(np.ascontiguousarray(both[:, :-1].T))
         response = cho_solve(factor, cross[c])
         for d in range(c + 1):
-            own = target.squared_columns(row_weight[:, d]) + (c == d) * target.penalty
-            schur[:, c, d] = schur[:, d, c] = own - np.einsum("ij,ij->j", cross[d], response)
-        spanned = (own == 0) | (schur[:, c, c] < _LEAST_SCHUR * own)
+            square = target.squared_columns(row_weight[:, d]) + (c == d) * target.penalty
+            schur[:, c, d] = schur[:, d, c] = square - np.einsum("ij,ij->j", cross[d], response)
+        spanned = (square == 0) | (schur[:, c, c] < _LEAST_SCHUR * square)
         schur[spanned | ~target.free[:, c], c, c] = np.inf
         schur[submodel.columns, c, c] = np.inf
     single = np.einsum("jcc->jc", schur)
@@ -352,8 +352,8 @@ def addition_gains(target: Target, submodel: Submodel) -> Array:
     moves = np.isfinite(single)
     for _ in range(n_scores):
         both = moves[:, :, None] & moves[:, None, :]
-        pull = np.where(moves, score, 0.0)
-        step = np.linalg.solve(np.where(both, schur, np.eye(n_scores)), pull[..., None])[..., 0]
+        slope = np.where(moves, score, 0.0)
+        step = np.linalg.solve(np.where(both, schur, np.eye(n_scores)), slope[..., None])[..., 0]
         wrong = moves & ~target.allows(step)
         if not wrong.any():
             break

@@ -98,7 +98,7 @@ def _in_turn(
     for c in range(weight.shape[1]):
         kept = np.flatnonzero(scale[:, c])  # others have an infinite precision
         part = gram.take(kept)
-        goal = pull[kept, c] - bias[c] * part.whole[-1, :-1]
+        goal = pull[kept, c] - bias[c] * part.matrix[-1, :-1]
         every = np.ones(len(kept), dtype=bool)
         solved, _ = solve_nonnegative(
             part, scale[kept, c], 0.0, (goal, 0.0), every, constrained=False
@@ -106,8 +106,8 @@ def _in_turn(
         stays = (np.abs(solved) > drop) & (solved * sign[kept, c] >= 0)
         new[kept, c] = np.where(stays, solved, 0.0)
         precision = problem.bias_precision(float(bias[c])) / unit
-        new_bias[c] = (total[c] - gram.whole[-1, :-1] @ new[:, c]) / (
-            precision + gram.whole[-1, -1]
+        new_bias[c] = (total[c] - gram.matrix[-1, :-1] @ new[:, c]) / (
+            precision + gram.matrix[-1, -1]
         )
     new = prior.pruned(new, shared=problem.shared)
     if problem.bias == "prior" and prior.holds_zero_bias:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, EvidenceResult
-from pcvm_pymc.core.evidence.posterior import gains, scanned
+from pcvm_pymc.core.evidence.active_set import gains, scanned
 from pcvm_pymc.core.evidence.problem import (
     columns_of,
     result_at,

@@ -8,7 +8,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
-from pcvm_pymc.core.pieces.likelihood import plain_target
+from pcvm_pymc.core.pieces.likelihood_base import plain_target
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import EMResult, Problem

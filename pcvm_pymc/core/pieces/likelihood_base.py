@@ -1,4 +1,4 @@
-"""What all likelihoods share, and rows that count by weights; the likelihoods are in `likelihoods`."""
+"""The base of all likelihoods, class probabilities of sum one, and rows that count by weights."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -117,8 +117,8 @@ class Likelihood:
 
         `rough` terms have three digits where that is cheaper: for steps that only point the way.
         """
-        own, slope = latent[:, 0], self.score(latent[:, 0], target)[:, None]
-        return RowTerms(self.log_likelihood(own, target), slope, self.curvature(own, target))
+        values, slope = latent[:, 0], self.score(latent[:, 0], target)[:, None]
+        return RowTerms(self.log_likelihood(values, target), slope, self.curvature(values, target))
 
     def response(self, target: NDArray[Any]) -> Array | None:
         """Return latent responses to begin with, shape (n_obs, n_scores); None: those of the weights."""
@@ -266,8 +266,8 @@ class Weighted(Likelihood):
         """Return the weighted terms of rows, see `Likelihood.terms`."""
         plain, weight = self._split(target)
         terms = self.base.terms(latent, plain, rough=rough)
-        own = latent[:, 0] if self.n_scores == 1 else latent
-        log_likelihood = float(weight @ self.base.log_density(own, plain))
+        values = latent[:, 0] if self.n_scores == 1 else latent
+        log_likelihood = float(weight @ self.base.log_density(values, plain))
         return RowTerms(log_likelihood, weight[:, None] * terms.slope, weight * terms.curvature)
 
     def probability(self, latent: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Posterior of the weights at given precisions, the bases in a model, and what each change would gain."""
+"""The bases in a model: the weights' posterior at given precisions, and what each change would gain."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -252,13 +252,13 @@ def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Mode
     left = np.column_stack([root[:, None] * upper, end.score])
 
     def scan(place: Index) -> None:
-        U, whole = columns.products(left, end.curvature, place)
-        own = whole - np.einsum("ij,ij->j", U[:-1], U[:-1])
-        lost = np.flatnonzero(_LOST * np.maximum(whole, _TINY) >= own)
+        U, square = columns.products(left, end.curvature, place)
+        S_here = square - np.einsum("ij,ij->j", U[:-1], U[:-1])
+        lost = np.flatnonzero(_LOST * np.maximum(square, _TINY) >= S_here)
         for rows in row_blocks(len(lost), _BLOCK):
             weighted = root[:, None] * columns.take(place[lost[rows]])
-            own[lost[rows]] = sum_of_squares((upper, lower), weighted)
-        S[place], Q[place] = own, U[-1]
+            S_here[lost[rows]] = sum_of_squares((upper, lower), weighted)
+        S[place], Q[place] = S_here, U[-1]
 
     columns.for_each_block(scan)
     return ActiveSet(index, alpha, end.mean, end.covariance, S, Q, end.log_evidence)
@@ -296,9 +296,10 @@ def gains(state: ActiveSet) -> tuple[Array, Array]:
     s, q = leave_one_out(state.model, state.covariance.diagonal(), state.S, state.Q)
     alpha, gain = np.full(len(s), np.inf), np.zeros(len(s))
     better = np.flatnonzero(q * q > s)
-    own, square = s[better], q[better] ** 2
+    sparsity, square = s[better], q[better] ** 2
     with np.errstate(over="ignore"):
-        precision, ratio = own * (own / (square - own)), np.minimum(square / own, _HUGE)
+        precision = sparsity * (sparsity / (square - sparsity))
+        ratio = np.minimum(square / sparsity, _HUGE)
     # over being out of the model; members lose what they gain now
     gain[better] = 0.5 * (ratio - 1.0 - np.log(ratio)) * np.isfinite(precision)
     alpha[better] = precision
