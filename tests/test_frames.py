@@ -142,8 +142,7 @@ def test_any_index_goes_from_the_model_to_the_file_and_back(name, tmp_path, capl
         assert back.attrs == mode.attrs
         assert_same_rows(back["posterior"], mode["posterior"])
         assert_same_rows(again["predictions"], found["predictions"])
-        latent = (each["predictions"]["latent"] for each in (again, found))
-        np.testing.assert_array_equal(*latent)
+        np.testing.assert_array_equal(*(each["predictions"]["latent"] for each in (again, found)))
 
 
 @pytest.mark.parametrize("name", ["dates", "levels", "time zone", "tuples"])
@@ -181,8 +180,7 @@ PAIRS = [
 def test_labels_of_any_kind_come_back(labels, text, several, tmp_path):
     pair, code = labels[:2].to_numpy(), (LABEL > 0).astype(int)
     y, kept = pair[code], text or pair
-    build = pcvm.mpcvm_model if several else pcvm.pcvm_model
-    mode = map_result(build(X, y, width=1.2))
+    mode = map_result((pcvm.mpcvm_model if several else pcvm.pcvm_model)(X, y, width=1.2))
     for each in (mode, pcvm.load(pcvm.save(mode, tmp_path / "mode.nc"))):
         np.testing.assert_array_equal(classes_of(each), kept)
         greater = np.atleast_1d(pcvm.predict(each, X)["predictions"]["class"].values)[-1]

@@ -66,8 +66,7 @@ def test_a_projection_takes_the_bases_there_are():
     assert set(sparse.support_) <= set(rows)
     again = found.classifier
     np.testing.assert_array_equal(again.predict(X), again.fit(X, WORDS).predict(X))
-    honest = pcvm.project(dense, X, WORDS, random_state=0)
-    assert np.isfinite(honest.elpd).all()
+    assert np.isfinite(pcvm.project(dense, X, WORDS, random_state=0).elpd).all()
 
 
 def test_relevance_vector_machines():
@@ -80,8 +79,7 @@ def test_relevance_vector_machines():
     assert machine.log_evidence_ == pytest.approx(result["optimizer_result"]["log_evidence"].item())
     for width in ("auto", "evidence", "validity"):
         assert pcvm.RVMClassifier(width=width, basis=20, random_state=0).fit(X, WORDS).width_ > 0
-    three = np.where(X[:, 1] > 1, "more", WORDS)
-    several = pcvm.RVMClassifier(width=1.2, basis=30).fit(X, three)
+    several = pcvm.RVMClassifier(width=1.2, basis=30).fit(X, np.where(X[:, 1] > 1, "more", WORDS))
     np.testing.assert_array_equal(several.relevance_vectors_, X[several.support_])
     assert several.decision_function(X).shape == (90, 3)
     for star in (False, True):
@@ -98,13 +96,11 @@ def test_relevance_vector_machines():
 def test_sparse_probit():
     machine = pcvm.SparseProbitClassifier(features="kernel", width=1.2, basis=20).fit(X, WORDS)
     given = {"features": "kernel", "width": 1.2, "basis": 20}
-    model = pcvm.sparse_probit_model(X, WORDS, **given, prior="jeffreys")
-    result = map_result(model)
+    result = map_result(pcvm.sparse_probit_model(X, WORDS, **given, prior="jeffreys"))
     wanted = result["optimizer_result"]["log_posterior"].item()
     assert machine.log_posterior_ == pytest.approx(wanted)
     assert machine.score(X, WORDS) > 0.7
-    words_of = "basis was given with features='linear'"
-    refused(words_of, pcvm.sparse_probit_model, X, WORDS, basis=20)
+    refused("basis was given with features='linear'", pcvm.sparse_probit_model, X, WORDS, basis=20)
 
 
 def test_few_bases_lose_little():

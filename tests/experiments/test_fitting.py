@@ -412,8 +412,7 @@ UNUSABLE_TABLES = [
 
 @pytest.mark.parametrize(("table", "words"), UNUSABLE_TABLES)
 def test_new_tables_that_cannot_be_used(fitted, tmp_path, capsys, table, words):
-    new = written(tmp_path / "new.csv", table)
-    assert words in complaint(capsys, predict(fitted[1], new))
+    assert words in complaint(capsys, predict(fitted[1], written(tmp_path / "new.csv", table)))
 
 
 def test_files_that_are_no_models(fitted, tmp_path, capsys):

@@ -25,10 +25,8 @@ def small(prior=None, n=16, seed=5):
 
 
 def test_precisions_drawn_afterwards():
-    model = small("default")
-    tree = pcvm.sample(model, method="gibbs", draws=500, **QUIET)
-    with_precisions = pcvm.draw_precisions(tree, random_seed=2)
-    draws = with_precisions["posterior"]
+    tree = pcvm.sample(small("default"), method="gibbs", draws=500, **QUIET)
+    draws = pcvm.draw_precisions(tree, random_seed=2)["posterior"]
     assert "precision" not in tree["posterior"]
     prior = pcvm.Hyperprior(*tree["constant_data"]["hyperprior"].values)
     # Gamma(c + 1/2, rate d + w^2/2), Chen et al. 2009 appendix A; its mean is eq. 24
@@ -45,8 +43,7 @@ def test_precisions_drawn_afterwards():
 
 def test_shared_precisions_are_drawn_given_all_weights_of_a_basis():
     X, prior = blobs(12)[0], pcvm.Hyperprior(2.0, 0.3, 1.5, 0.7)
-    model = pcvm.mrvm_model(X, np.arange(12) % 3, hyperprior=prior, shared=True)
-    with model:
+    with pcvm.mrvm_model(X, np.arange(12) % 3, hyperprior=prior, shared=True):
         drawn = pm.sample_prior_predictive(1500, random_seed=1, compile_kwargs=FAST)
     drawn["posterior"] = drawn["prior"].to_dataset()
     precision = pcvm.draw_precisions(drawn, random_seed=2)["posterior"]["precision"]
@@ -94,8 +91,7 @@ def test_gibbs_draws_of_a_learned_scale_have_it_too():
     found = pcvm.add_log_prior(result, model)["log_prior"]
     rate = result["posterior"]["rate"]
     np.testing.assert_allclose(found["rate"], stats.gamma.logpdf(rate, 2.0, scale=0.25), atol=1e-9)
-    size = result["posterior"]["magnitude"]
-    wanted = half_t(size, 2.0, rate.values[..., None])
+    wanted = half_t(result["posterior"]["magnitude"], 2.0, rate.values[..., None])
     np.testing.assert_allclose(found["magnitude"], wanted, atol=1e-9)
 
 

@@ -187,8 +187,7 @@ def test_a_width_that_tells_all_rows_apart_or_none_is_noticed(width, found):
 
 def test_new_data_for_a_random_width_and_a_covariance():
     with pm.Model() as model:
-        ell = pm.LogNormal("ell", 0.0, 0.5)
-        pcvm_model(X, Y, kernel=pm.gp.cov.ExpQuad(2, ls=ell))
+        pcvm_model(X, Y, kernel=pm.gp.cov.ExpQuad(2, ls=pm.LogNormal("ell", 0.0, 0.5)))
     values = new_data(model, X[:3], [0, 1, 1])
     np.testing.assert_array_equal(values["new_data"]["X"], X[:3])
     np.testing.assert_array_equal(values["new_data"]["y"], [0, 1, 1])
