@@ -54,7 +54,6 @@ SWAPPED = {
 _CORE = "pcvm_pymc/core/"
 #: tests of `core` by the beginning of a file's name, the longest counts; the contract is of every row
 TESTS = {
-    "approximation": "approximation options inference/test_approximate estimators/test_intervals",
     "design": "sequential chunked",
     "em": "em mpcvm sparse_probit weighted",
     "em/coupled": "mpcvm weighted",

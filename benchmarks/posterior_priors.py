@@ -79,15 +79,13 @@ GENERATED = [
 ]
 
 
-def sets(share=1.0, seed=1):
-    """Yield name, training inputs and labels (of fewer rows: a share of them), test inputs and labels."""
-    for name, make, rows in GENERATED:
-        n = round(share * rows)
+def sets(seed=1):
+    """Yield name, training inputs and labels, test inputs and labels."""
+    for name, make, n in GENERATED:
         X, y = make(n + 2000, random_state=seed)
         yield f"{name}, {n}", *standardised(X, y, n)
     there = datasets.available()
-    for name, rows in REAL.items():
-        n = round(share * rows)
+    for name, n in REAL.items():
         if name in there:
             data = datasets.load(name)
             order = np.random.default_rng(seed).permutation(len(data.X))

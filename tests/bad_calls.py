@@ -131,7 +131,7 @@ KIND_OF = {
     **dict.fromkeys(("kernel_dtype", "nuts_sampler"), "choice"),
     **dict.fromkeys(("tol", "noise_tol", "size", "target_accept", "gamma"), "positive"),
     **dict.fromkeys(("global_scale", "slab"), "positive"),
-    **dict.fromkeys(("scale", "noise", "damping"), "positive or None"),
+    **dict.fromkeys(("scale", "noise"), "positive or None"),
     **dict.fromkeys(("star", "progressbar", "quiet", "shared"), "flag"),
     **dict.fromkeys(("random_state", "random_seed"), "seed"),
     **dict.fromkeys(("result", "posterior", "map_result", "reference"), "tree"),
@@ -317,11 +317,6 @@ def _inference(known):
             "support, checkpoint, target_accept, nuts_sampler, progressbar, quiet",
         ),
         "add_log_prior": ({"result": posterior, **of_model}, "result, model"),
-        "approximate": (
-            {**of_model, "draws": 2},
-            "model, method, draws, max_iter: whole or None, tol: positive or None, damping, "
-            "random_seed",
-        ),
         "predict": ({"result": known["map"], "X_new": X}, "result, X_new, star"),
         "latent_draws": ({"result": posterior, "X_new": X}, "result, X_new"),
         "prior_latent": ({**of_model, "draws": 2}, "model, draws, random_seed"),

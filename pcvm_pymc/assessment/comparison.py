@@ -45,11 +45,11 @@ class Comparison:
     Examples
     --------
     >>> import numpy as np
-    >>> from pcvm_pymc import approximate, compare, find_map_em, pcvm_model
+    >>> from pcvm_pymc import compare, find_map_em, pcvm_model, sample
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
     >>> model = pcvm_model(X[:20], X[:20, 0] > 0, width=1.0, hyperprior="default")
     >>> mode = find_map_em(model, progressbar=False)
-    >>> draws = approximate(model, method="laplace", random_seed=1)
+    >>> draws = sample(model, draws=200, thin=1, random_seed=1, quiet=True)
     >>> found = compare(mode, draws, X[20:], X[20:, 0] > 0)
     >>> found.table.columns[:3].tolist()
     ['error', 'AUC', '1-RMSE']
@@ -171,7 +171,7 @@ def compare(
     map_result : DataTree
         From `find_map_em`.
     posterior : DataTree
-        From `sample`, `approximate` or `pymc.sample`, of the same model.
+        From `sample` or `pymc.sample`, of the same model.
     X_test : array_like, shape (n_test, n_features)
     y_test : array_like, shape (n_test,)
         Labels in the code of the training labels.

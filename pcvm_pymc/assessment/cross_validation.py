@@ -67,12 +67,13 @@ def psis_loo(posterior: xr.DataTree, **kwargs: Any) -> Any:
     Examples
     --------
     >>> import numpy as np
-    >>> from pcvm_pymc import approximate, pcvm_model
+    >>> from pcvm_pymc import pcvm_model, sample
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(40, 2))
     >>> y = X[:, 0] + rng.normal(size=40) > 0
     >>> model = pcvm_model(X, y, width=2.0, hyperprior="default")
-    >>> int(psis_loo(approximate(model, draws=1000, random_seed=1)).n_data_points)
+    >>> draws = sample(model, draws=250, random_seed=1, quiet=True)
+    >>> int(psis_loo(draws).n_data_points)
     40
     """
     results.check_result(posterior, "posterior", "log_likelihood")

@@ -28,7 +28,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS, blas_threads
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.estimators.candidates import OPTIONS, ChoiceOptions
-from pcvm_pymc.estimators.estimation import CHOSEN, OF_ESTIMATIONS, Estimation, is_named
+from pcvm_pymc.estimators.estimation import BY_ROWS, CHOSEN, OF_ESTIMATIONS, Estimation, is_named
 from pcvm_pymc.estimators.features import Metric, relevance
 from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData, group_numbers
 
@@ -204,7 +204,7 @@ class KernelMachine(BaseEstimator):
         as_kernel(self.kernel)
         if not isinstance(self.width, str):
             as_width(self.width)
-        if is_named(self.width, "validity", "em") and not self._is_rbf:
+        if self._width_rule in ("validity", "em") and not self._is_rbf:
             raise ValueError(f"width={self.width!r} needs kernel='rbf'; found {self.kernel!r}")
         self._needs("width", self._has_width, self._beside_width, "a kernel that has a width")
         if "kernel_dtype" in vars(self):
@@ -248,6 +248,11 @@ class KernelMachine(BaseEstimator):
     # --- what the arguments mean ---------------------------------------------------------------
 
     @property
+    def _width_rule(self) -> str | None:
+        """The name of the rule that chooses the width; None for one that is given."""
+        return self.width if isinstance(self.width, str) else None
+
+    @property
     def _has_width(self) -> bool:
         """Whether the kernel has a width at all."""
         return not np.isnan(as_kernel(self.kernel, 1.0).width)
@@ -260,11 +265,11 @@ class KernelMachine(BaseEstimator):
     @property
     def _chooses_width(self) -> bool:
         """Whether held-out rows choose the width, or widths of the features."""
-        return self._has_width and is_named(self.width, *CHOSEN)
+        return self._has_width and self._width_rule in CHOSEN
 
     def _learns_widths(self, data: TrainingData, enough_folds: bool) -> bool:
         """Whether arguments and rows allow a width for each feature to be learned."""
-        learns = is_named(self.width, "auto") and self._is_rbf
+        learns = self._width_rule == "auto" and self._is_rbf
         return learns and data.X.shape[1] > 1 and enough_folds
 
     @property
@@ -290,7 +295,7 @@ class KernelMachine(BaseEstimator):
 
     def _is_many(self, n_obs: int) -> bool:
         """Whether centres are drawn without being asked for."""
-        return is_named(self.basis, "auto") and n_obs > MANY_ROWS
+        return isinstance(self.basis, str) and n_obs > MANY_ROWS
 
     def _basis_of(self, data: TrainingData) -> Any:
         """Return the argument `basis`, ``"auto"`` resolved; a number is at most that of rows that differ."""
@@ -302,7 +307,7 @@ class KernelMachine(BaseEstimator):
     def _resolved_basis(self, n_obs: int) -> Any:
         if self._is_many(n_obs):
             return min(self._many_bases(n_obs), n_obs)
-        return None if is_named(self.basis, "auto") else self.basis
+        return None if isinstance(self.basis, str) else self.basis
 
     def _n_bases(self, n_obs: int) -> float:
         """Return how many basis functions there will be; infinity for what is refused later."""
@@ -334,7 +339,7 @@ class KernelMachine(BaseEstimator):
     def _groups(self, groups: Any, n_obs: int) -> NDArray[np.intp] | None:
         """Return which group each row belongs to, as whole numbers; raise where they have no effect."""
         numbers = group_numbers(groups, n_obs)
-        holds_out = is_named(self.width, *CHOSEN, "cv") or is_named(vars(self).get("scale"), "auto")
+        holds_out = self._width_rule in BY_ROWS or is_named(vars(self).get("scale"), "auto")
         if numbers is not None and not holds_out:
             raise ValueError(
                 f"groups was given with width={validation.shown(self.width)}, where no rows are held out; "
@@ -358,7 +363,7 @@ class KernelMachine(BaseEstimator):
             names = vars(self).get("feature_names_in_", np.arange(X.shape[1]))
             if several.any():  # columns of two values are indicators
                 validation.warn_unscaled(some[:, several], names[several])
-        holds_out = is_named(self.width, *CHOSEN, "cv") and self._has_width
+        holds_out = self._width_rule in BY_ROWS and self._has_width
         ungrouped = data.groups is None and holds_out and len(X) >= _FEW_ROWS
         if ungrouped and has_clusters_of_copies(X):
             validation.warn_input(

@@ -33,7 +33,7 @@ from pcvm_pymc.estimators.candidates import (
     WidthSelection,
     grow,
 )
-from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, is_named
+from pcvm_pymc.estimators.estimation import BY_ROWS, Estimation
 from pcvm_pymc.estimators.features import Metric
 from pcvm_pymc.estimators.formulation import ROUGH, Formulation, against_rest
 from pcvm_pymc.estimators.training import Fold, TrainingData, basis_for, inner_folds
@@ -357,7 +357,7 @@ def _grown(
     if "width" in space.chosen:
         ranked = ranked.for_many_widths()
     folds: list[Fold] = []
-    if is_named(model.width, "auto") or grouped:
+    if model._width_rule == "auto" or grouped:
         folds = inner_folds(few.label, FOLDS, rng, groups=few.groups)
 
     class_by_class = several and not grouped and len(ranked.centres) * n_classes > JOINT_WEIGHTS
@@ -380,7 +380,7 @@ def _on_a_line(
     With ``width="auto"`` of the RBF it is a width for each feature, where held-out rows favour that.
     """
     model = estimation.model
-    if is_named(model.width, "em", "median"):  # where EM starts to move it
+    if model._width_rule in ("em", "median"):  # where EM starts to move it
         return median_distance(data.X), None, None
     if not isinstance(model.width, str):
         return as_width(model.width), None, None
@@ -388,7 +388,7 @@ def _on_a_line(
     widths = width_grid(data.X) if given is None else given
     rough, most = estimation.rough(data, most)
     criterion, metric = model.width, None
-    if criterion in (*CHOSEN, "cv"):
+    if criterion in BY_ROWS:
         n_folds, of_labels = vars(model).get("cv", FOLDS), is_classifier(model)
         X = None if of_labels else data.X
         folds = inner_folds(data.label, n_folds, rng, X=X, groups=data.groups)

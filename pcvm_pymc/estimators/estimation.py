@@ -23,6 +23,7 @@ OF_ESTIMATIONS = {
 }
 #: a width that is chosen by held-out rows: one for each feature, or one
 CHOSEN = ("auto", "shared")
+BY_ROWS = (*CHOSEN, "cv")
 
 
 def is_named(value: Any, *names: str) -> bool:
@@ -81,7 +82,7 @@ class Estimation:
     @property
     def chooses_by_folds(self) -> bool:
         """Whether refits on folds choose the width."""
-        folds = self.model._has_width and is_named(self.model.width, *CHOSEN, "cv")
+        folds = self.model._has_width and self.model._width_rule in BY_ROWS
         return folds and "width" not in self.chosen
 
     def formulation(self, data: TrainingData, basis: Any, most: int | None = None) -> Any:

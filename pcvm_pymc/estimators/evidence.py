@@ -399,7 +399,7 @@ class RegressionEvidence(Evidence):
     @property
     def known_noise(self) -> float | None:
         """The noise where it is given, by its argument or with the likelihood."""
-        noise: Any = self.noise or getattr(self.likelihood, "noise", np.nan)
+        noise: Any = self.noise or self.model._likelihood().noise
         return None if np.isnan(noise) else float(noise)
 
     @override

@@ -29,7 +29,7 @@ from pcvm_pymc.estimators.chooser import (
     start_near,
 )
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.estimation import Estimation, is_named
+from pcvm_pymc.estimators.estimation import Estimation
 from pcvm_pymc.estimators.formulation import ROUGH, Formulation, named_hyperprior
 from pcvm_pymc.estimators.predictors import Average, Mode, fitted_at, modes_of
 from pcvm_pymc.estimators.training import Fold, TrainingData, inner_folds
@@ -114,7 +114,7 @@ class Modes(Estimation):
         if self.averages:
             search, left_out = self.average(formulation, choice, most_modes, projected, rng)
         else:
-            moves = is_named(model.width, "em")
+            moves = model._width_rule == "em"
             result = formulation.solved(formulation.at(best.at, moves=moves))
             search = HyperparameterSearch((replace(best, result=result, loo=None),), np.ones(1))
 
@@ -177,12 +177,17 @@ class Modes(Estimation):
 
     # --- what is fitted ------------------------------------------------------------------------
 
+    @property
+    def is_default(self) -> bool:
+        """Whether the prior is the default one, whose scale can be chosen."""
+        return isinstance(self.hyperprior, str) and self.hyperprior == "default"
+
     def prior(self, scale: float) -> Any:
         """Return the prior of the weights, the default one at a scale."""
         if self.hyperprior is None:
             return Hyperprior.jeffreys()
         prior = named_hyperprior(self.hyperprior, self.model._system.priors)
-        if is_named(self.hyperprior, "default") and scale != 1.0:
+        if self.is_default and scale != 1.0:
             return replace(prior, d=prior.c * scale**2)
         return prior
 
@@ -208,7 +213,7 @@ class Modes(Estimation):
     @property
     def may_stream(self) -> bool:
         """Whether many rows may go in chunks without being asked for."""
-        return self.model._solved is None and not is_named(self.model.width, "em")
+        return self.model._solved is None and self.model._width_rule != "em"
 
     def first_centres(self, data: TrainingData) -> int | None:
         """Return how many centres are drawn before a first fit says where more belong; None for all."""
@@ -239,10 +244,10 @@ class Modes(Estimation):
 
     @override
     def check(self, in_chunks: bool) -> None:
-        if self.scale is not None and not is_named(self.hyperprior, "default"):
+        if self.scale is not None and not self.is_default:
             needed = "it has its own scale; needed hyperprior='default' or scale=None"
             self.refuse("scale hyperprior", needed)
-        if self.averages and (not self.chosen or is_named(self.model.width, "em")):
+        if self.averages and (not self.chosen or self.model._width_rule == "em"):
             needed = (
                 "nothing to average over; needed a proper hyperprior, EM, and width or scale 'auto'"
             )
@@ -255,15 +260,15 @@ class Modes(Estimation):
         if self.prior(1.0).holds_zeros:  # leave-one-out does not see zeros come back
             return ()
         free = model._chooses_width or not model._has_width or self.averages
-        asked = is_named(self.scale, "auto") or (self.scale is None and free)
+        asked = isinstance(self.scale, str) or (self.scale is None and free)
         moves = {"width": model._chooses_width}
-        moves["scale"] = is_named(self.hyperprior, "default") and asked
+        moves["scale"] = self.is_default and asked
         return tuple(name for name, each in moves.items() if each)
 
     @property
     @override
     def middle(self) -> dict[str, Any]:
-        if is_named(self.hyperprior, "default"):
+        if self.is_default:
             return {"scale": float(self.scale) if isinstance(self.scale, Real) else 1.0}
         prior = self.prior(1.0)
         known = vars(prior).get("d", 0.0) > 0
@@ -308,7 +313,7 @@ class BottomUp(Modes):
         if in_chunks and self.model.kernel_dtype != "float64":
             # a lower precision decides which bases are added
             self.refuse("kernel_dtype", "needed 'float64' from the bottom up")
-        if is_named(self.model.width, "em"):
+        if self.model._width_rule == "em":
             self.refuse("width estimation", "it is moved by EM; needed an estimation by EM")
 
     @property
@@ -342,7 +347,7 @@ def from_bottom_up(model: KernelClassifier) -> BottomUp:
 def automatic(model: KernelClassifier) -> Modes:
     """Return an average where there is something to average over, else one mode."""
     one = Modes.of(model)
-    return replace(one, averages=bool(one.chosen) and not is_named(model.width, "em"))
+    return replace(one, averages=bool(one.chosen) and model._width_rule != "em")
 
 
 def averaged(model: KernelClassifier) -> Modes:

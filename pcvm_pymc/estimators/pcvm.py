@@ -9,7 +9,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.estimation import is_named, refuse
+from pcvm_pymc.estimators.estimation import refuse
 from pcvm_pymc.estimators.formulation import named_likelihood
 from pcvm_pymc.estimators.modes import Modes, automatic, averaged, from_bottom_up
 
@@ -245,7 +245,7 @@ class PCVMClassifier(KernelClassifier):
     @override
     def _check(self, in_chunks: bool) -> None:
         self._likelihood()
-        if in_chunks and is_named(self.width, "em"):
+        if in_chunks and self._width_rule == "em":
             refuse(self, "width estimation", f"{base.STREAMED} another width than 'em'")
 
     @override

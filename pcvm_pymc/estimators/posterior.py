@@ -261,7 +261,7 @@ class Posterior(Estimation):
     @override
     def arguments(self) -> set[str]:
         found = {each.name for each in fields(self)}
-        if is_named(self.model.width, *CHOSEN, "evidence"):  # else nothing is fitted
+        if self.model._width_rule in (*CHOSEN, "evidence"):  # else nothing is fitted
             found |= self.chooser.arguments()
         return found - {"scale"}  # which the posterior learns
 
@@ -272,9 +272,9 @@ class Posterior(Estimation):
             self.refuse("max_iter draws", needed)
         if in_chunks:
             self.refuse("estimation", f"{STREAMED} another estimation than 'posterior'")
-        if is_named(self.model.width, "em"):
+        if self.model._width_rule == "em":
             self.refuse("width estimation", "it is moved by EM; needed an estimation by EM")
-        if is_named(self.model.width, "validity") and self.model._scores_all_rows:
+        if self.model._width_rule == "validity" and self.model._scores_all_rows:
             needed = "the validity is of a fit; needed another width, or estimation='auto'"
             self.refuse("width estimation", needed)
 
@@ -301,8 +301,8 @@ class Posterior(Estimation):
         if given:  # with signs, or classes; or columns
             found: Centres = model._centres(data, basis)
             return found
-        if basis is None or isinstance(basis, Integral) or is_named(basis, "auto"):
-            n_basis = None if is_named(basis, "auto") else model._basis_of(data) or len(data.X)
+        if basis is None or isinstance(basis, Integral | str):
+            n_basis = None if isinstance(basis, str) else model._basis_of(data) or len(data.X)
             label = data.label if is_classifier(model) else None
             points, _ = choose_means(data.X, label, n_basis, random_state=0, name="basis")
             return Centres(points, None, np.full(len(points), -1))
@@ -319,7 +319,7 @@ class PCVMPosterior(Posterior):
     def check(self, in_chunks: bool) -> None:
         super().check(in_chunks)
         prior = named_hyperprior(self.hyperprior, self.model._system.priors)
-        if not (is_named(self.hyperprior, "default") or prior.is_proper):
+        if not prior.is_proper:
             needed = "an improper prior has no posterior; needed a proper Hyperprior, or 'default'"
             self.refuse("estimation hyperprior", needed)
 

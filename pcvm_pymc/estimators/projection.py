@@ -308,7 +308,7 @@ def reference_of(
         probability[:, 1] if one and held_out is None else probability,
         kernel=model.kernel,
         width=model.width_,
-        hyperprior=getattr(model, "hyperprior_", Hyperprior.plug_in()),
+        hyperprior=vars(model).get("hyperprior_", Hyperprior.plug_in()),
         likelihood=model._likelihood_,
         kind=type(model),
         weight=data.weight,
@@ -330,7 +330,7 @@ def set_projection(model: Any, projection: Any) -> None:
     model._kernel_ = reference.kernel_of(kept)
     if reference.basis_width is not None:
         model.vector_widths_ = reference.basis_width[kept]
-    prior = getattr(model, "hyperprior_", None) or Hyperprior.jeffreys()
+    prior = vars(model).get("hyperprior_", Hyperprior.jeffreys())
     points, every, at = (
         model.relevance_vectors_,
         np.arange(len(kept)),
@@ -338,7 +338,7 @@ def set_projection(model: Any, projection: Any) -> None:
     )
     given = (model._kernel_, at, points, every, model.weight_.T, bias, np.nan)
     model._predictor_ = Mode(*given, kept, reference.likelihood, prior)
-    Phi, no_bias = reference.design(), getattr(model, "bias", None) is False
+    Phi, no_bias = reference.design(), vars(model).get("bias") is False
     problem = replace(reference.problem(Phi), hyperprior=prior, bias="none" if no_bias else "prior")
     model.log_posterior_ = log_posterior(problem, weight, bias, Phi @ weight + bias)
 

@@ -304,9 +304,10 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
 
     @override
     def _check(self, in_chunks: bool) -> None:
-        likelihood, drawn = self._likelihood(), self.estimation == "posterior"
+        likelihood: Any = self._likelihood()
+        drawn = self.estimation == "posterior"
         self._needs("std", not drawn, "estimation", "estimation='auto'")
-        if self.noise is not None and not np.isnan(getattr(self.likelihood, "noise", np.nan)):
+        if self.noise is not None and not np.isnan(likelihood.noise):
             refuse(self, "noise likelihood", "the likelihood has a noise; give either")
         if self.star and not likelihood.is_quadratic:
             raise ValueError(f"star=True needs likelihood='normal'; found {likelihood.name!r}")

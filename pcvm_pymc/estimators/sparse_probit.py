@@ -49,7 +49,7 @@ class SparseMode(Estimation):
         many = model._on_kernels and not is_named(self.prior, "student")
         formulation = model._streamed(formulation, many=many)
         rng, few, most = np.random.default_rng(0), data, None
-        if is_named(model.width, *CHOSEN):
+        if model._width_rule in CHOSEN:
             few, most = model._search_rows(data, rng, in_chunks=formulation.rows is not None)
         choice = choose(self, few, rng, most=most)
         choice.publish(model)

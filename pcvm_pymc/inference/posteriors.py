@@ -91,7 +91,7 @@ def add_log_prior(result: xr.DataTree, model: pm.Model | None = None) -> xr.Data
     Parameters
     ----------
     result : DataTree
-        From `sample`, `approximate` or `pymc.sample`.
+        From `sample` or `pymc.sample`.
     model : pm.Model, optional
         That it was drawn from; default: the model on the context stack.
 
@@ -115,10 +115,11 @@ def add_log_prior(result: xr.DataTree, model: pm.Model | None = None) -> xr.Data
     Examples
     --------
     >>> import numpy as np
-    >>> from pcvm_pymc import Hyperprior, approximate, pcvm_model
+    >>> from pcvm_pymc import Hyperprior, pcvm_model, sample
     >>> X = np.random.default_rng(0).normal(size=(20, 2))
     >>> model = pcvm_model(X, X[:, 0] > 0, hyperprior=Hyperprior.plug_in())
-    >>> result = add_log_prior(approximate(model, draws=10, random_seed=1), model)
+    >>> draws = sample(model, draws=10, max_sweeps=100, random_seed=1, quiet=True)
+    >>> result = add_log_prior(draws, model)
     >>> sorted(result["log_prior"].data_vars)
     ['bias', 'magnitude']
     """

@@ -164,7 +164,7 @@ def predict(
     Parameters
     ----------
     result : DataTree
-        From `find_map_em`, `fit_evidence` (one draw: the plug-in), `sample`, `approximate` or `pymc.sample`.
+        From `find_map_em`, `fit_evidence` (one draw: the plug-in), `sample` or `pymc.sample`.
     X_new : array_like or table, shape (n_new, n_features)
         The index of a pandas table becomes the coordinate ``obs``. Columns of other names than the training
         rows', or in another order, raise.

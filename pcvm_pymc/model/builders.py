@@ -61,9 +61,9 @@ def pcvm_model(
         Gamma hyperpriors of the precisions, or exponential ones of the variances (chen2009's appendix A:
         sizes are then exponential). By name a method of `Hyperprior`. Default: ``"learned"``, whose scale is
         the variable ``rate``: it predicts best of those tried, its posterior as well as the point of
-        `find_map_em`, which takes it at unit scale. ``"default"`` has a fixed scale (`approximate` needs
-        one), ``"plug_in"`` is what `PCVMClassifier` takes at scale 1. The papers' are improper and for
-        `find_map_em` only (``Hyperprior.jeffreys()``), a `HalfHorseshoe` is for samplers only.
+        `find_map_em`, which takes it at unit scale. ``"default"`` has a fixed scale, ``"plug_in"`` is what
+        `PCVMClassifier` takes at scale 1. The papers' are improper and for `find_map_em` only
+        (``Hyperprior.jeffreys()``), a `HalfHorseshoe` is for samplers only.
     precision : {"marginal", "joint"}
         ``"marginal"`` integrates the precisions out (half-Student-t weights: half as many variables,
         better geometry); ``"joint"`` keeps them as ``precision`` and ``bias_precision``.

@@ -7,7 +7,6 @@ import pytest
 from problems import refused
 
 from pcvm_pymc import BottomUpOptions, EMOptions, EvidenceOptions, SearchOptions
-from pcvm_pymc.core.approximation import PropagationOptions
 
 #: what a call without options does, which users and stored results rely on
 BOTTOM_UP = {"max_iter": 1000, "tol": 1e-3, "most": 1, "momentum": 0.0, "is_rough": False}
@@ -16,11 +15,10 @@ DEFAULTS = {
     EMOptions: {"update": "auto", "max_iter": 10_000, "tol": 1e-5},
     BottomUpOptions: BOTTOM_UP,
     EvidenceOptions: EVIDENCE | {"noise_period": 5, "patience": 30, "refresh_period": 50},
-    PropagationOptions: {"max_iter": 1000, "tol": 1e-7, "damping": 0.7},
     SearchOptions: {"tol": 1e-6},
 }
 WHOLE, POSITIVE = (1, 0), (1e-300, 0.0)
-BELOW_ONE, UP_TO_ONE = (np.nextafter(1.0, 0.0), 1.0), (1.0, np.nextafter(1.0, 2.0))
+BELOW_ONE = (np.nextafter(1.0, 0.0), 1.0)
 #: the last value of a range that is allowed, and the first that is not
 ENDS = [
     *((EMOptions(), name, ends) for name, ends in (("max_iter", WHOLE), ("tol", POSITIVE))),
@@ -31,9 +29,6 @@ ENDS = [
     *((EvidenceOptions(), name, WHOLE) for name in ("max_iter", "patience")),
     *((EvidenceOptions(), name, POSITIVE) for name in ("tol", "noise_tol")),
     (EvidenceOptions(), "noise_starts", ((1e-300,), (0.0,))),
-    (PropagationOptions(), "max_iter", WHOLE),
-    *((PropagationOptions(), name, POSITIVE) for name in ("tol", "damping")),
-    (PropagationOptions(), "damping", UP_TO_ONE),
     (SearchOptions(), "tol", POSITIVE),
 ]
 

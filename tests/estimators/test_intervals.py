@@ -9,7 +9,6 @@ from scipy.stats import norm
 from sklearn.exceptions import NotFittedError
 
 import pcvm_pymc as pcvm
-from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.probabilities import LatentNormal, probability_interval
 
@@ -105,7 +104,7 @@ def test_ends_of_an_average_are_quantiles_of_its_mixture():
     np.testing.assert_allclose(below, np.tile([0.1, 0.9], (len(NEW), 1)), atol=1e-6)
 
 
-def test_is_the_approximation_of_the_model_where_signs_and_precisions_are_certain():
+def test_is_that_of_the_exact_posterior_where_signs_and_precisions_are_certain():
     rng = np.random.default_rng(2)
     rows = rng.normal(size=(1500, 1))
     y = np.where(rng.uniform(size=1500) < ndtr(1.5 * np.sin(2 * rows[:, 0])), 1, 0)
@@ -113,9 +112,10 @@ def test_is_the_approximation_of_the_model_where_signs_and_precisions_are_certai
     prior = pcvm.Hyperprior(5.0, 5.0, 5.0, 5.0)
     model = pcvm.PCVMClassifier(width=1.0, basis=basis, hyperprior=prior).fit(rows, y)
     built = pcvm.pcvm_model(rows, y, width=1.0, basis=basis[0], signs=basis[1], hyperprior=prior)
-    draws = pcvm.approximate(built, method="laplace", draws=4000, random_seed=1)["posterior"]
+    short = {"tune": 200, "thin": 1, "chains": 2, "cores": 1, "max_sweeps": 3000, "quiet": True}
+    drawn = pcvm.sample(built, method="gibbs", draws=500, random_seed=1, **short)
     new = np.linspace(-2, 2, 9)[:, None]
-    f = draws["weight"].values[0] @ RBF(1.0)(new, basis[0]).T + draws["bias"].values[0][:, None]
+    f = pcvm.predict(drawn, new)["predictions"]["latent"].values.reshape(-1, len(new))
     parts = [LatentNormal(1.0, *model._predictor_.normal(model._training_)(new))]
     found = probability_interval(model._likelihood_, parts, 0.89)[:, 1]
     np.testing.assert_allclose(found, np.quantile(ndtr(f), [0.055, 0.945], axis=0).T, atol=0.01)

@@ -56,7 +56,7 @@ def test_shared_precisions_are_drawn_given_all_weights_of_a_basis():
 @pytest.fixture(scope="module")
 def drawn():
     model = small()
-    return model, pcvm.approximate(model, draws=400, random_seed=1)
+    return model, pcvm.sample(model, method="gibbs", draws=400, chains=1, **QUIET)
 
 
 def half_t(size, c, d):

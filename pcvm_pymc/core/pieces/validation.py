@@ -69,16 +69,15 @@ def check_real(
 ) -> None:
     """Raise unless a value is a finite number in a range.
 
-    The range is open, from `above` to `below`; `closed` includes its ends, as ``"above"`` or ``"below"``
-    one of them.
+    The range is open, from `above` to `below`; `closed` includes its ends, as ``"above"`` the lower one.
     """
     inside = is_real(value) and np.isfinite(value) and above <= value <= below
     inside = inside and (value != above or closed in (True, "above"))
-    inside = inside and (value != below or closed in (True, "below"))
+    inside = inside and (value != below or closed is True)
     needed = f"a finite number {'of at least' if closed else 'above'} {above:g}"
     if below < np.inf:
         ends = {False: "ends excluded", True: "ends included", "above": f"{below:g} excluded"}
-        needed = f"a number from {above:g} to {below:g}, {ends.get(closed, f'{above:g} excluded')}"
+        needed = f"a number from {above:g} to {below:g}, {ends[closed]}"
     elif above == -np.inf:
         needed = "a finite number"
     elif above == 0 and not closed:
