@@ -133,11 +133,9 @@ def test_compare_takes_several_classes(tmp_path, capsys):
     frame["sort"] = np.where(X[:, 1] > 0.4, "[/x]", np.where(label > 0, "cat", "dog"))
     path, out = tmp_path / "three.csv", tmp_path / "out"
     frame.to_csv(path, index=False)
-    arguments = ["compare", str(path), *FAST, "--width", "1.0", "--out", str(out)]
-    said = printed(capsys, main(arguments))
+    said = printed(capsys, main(["compare", str(path), *FAST, "--width", "1.0", "--out", str(out)]))
     assert "mean of 2 splits ± standard error" in " ".join(said.split())
-    error = pd.read_csv(out / "standard_errors.csv", index_col=0)
-    assert error.loc["averaged MAP", "log loss"] > 0
+    assert pd.read_csv(out / "standard_errors.csv", index_col=0).loc["averaged MAP", "log loss"] > 0
     assert {each.name for each in out.glob("*.png")} == PICTURES
 
 
@@ -225,8 +223,7 @@ def test_reproduce_report_and_list(tmp_path, capsys):
     assert "1NN" in said
     report = out / "report"
     assert (report / "picture.png").read_bytes()[:4] == b"\x89PNG"
-    table = pd.read_csv(report / "table.csv")
-    assert set(table["classifier"]) == {"LDA", "1NN"}
+    assert set(pd.read_csv(report / "table.csv")["classifier"]) == {"LDA", "1NN"}
     first = (report / "table.csv").read_bytes()
     assert main(arguments) == 0  # goes on, has nothing to do
     assert (report / "table.csv").read_bytes() == first

@@ -2,7 +2,6 @@
 
 import datetime
 import mmap
-import re
 from decimal import Decimal
 from fractions import Fraction
 
@@ -10,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from problems import blobs, refused
+from problems import basis_of, blobs, refused
 from scipy import sparse
 
 import pcvm_pymc as pcvm
@@ -77,7 +76,7 @@ def _regressed(rows, new):
 
 def _modelled(rows, new):
     model = pcvm.pcvm_model(rows, LABEL, width=1.0)
-    return model["Phi"].get_value(), pcvm.new_data(model, new)["new_data"]["Phi"]
+    return np.hstack([basis_of(model), pcvm.new_data(model, new)["new_data"]["X"]])
 
 
 @pytest.mark.parametrize("used", [_classified, _regressed, _modelled])
@@ -92,13 +91,15 @@ def test_containers_are_plain_arrays_or_refused_by_name(used):
 
 
 def test_names_and_rows_of_a_table_are_those_of_its_coordinates():
-    model = pcvm.pcvm_model(ARRAY, LABEL, width=1.0)
-    assert (list(model.coords["feature"]), list(model.coords["obs"])) == (NAMES, [*range(7, 27)])
-    refused("another order", pcvm.new_data, model, ARRAY[:, ::-1])
-    for rows in (ARRAY, pa.table(COLUMNS), pl.DataFrame(COLUMNS)):
+    tables, turned = [each(COLUMNS) for each in (pa.table, pl.DataFrame)], ARRAY[:, ::-1]
+    for rows, other in ((ARRAY, turned), *((each, each.select(NAMES[::-1])) for each in tables)):
+        model, first = pcvm.pcvm_model(rows, LABEL, width=1.0), 7 * (rows is ARRAY)
+        assert list(model.coords["feature"]) == NAMES
+        assert list(model.coords["obs"]) == [*range(first, first + 20)]
+        refused("another order", pcvm.new_data, model, other)
         fitted = pcvm.PCVMClassifier(width=1.0, estimation="em").fit(rows, LABEL)
         assert fitted.feature_names_in_.tolist() == NAMES
-        refused("names must be in the same order", fitted.predict, ARRAY[:, ::-1])
+        refused("names must be in the same order", fitted.predict, turned)
 
 
 LAZY, OF_DASK = da.from_array(X, chunks=(7, 1)), {"width": 1.0, "basis": (X[:6], LABEL[:6])}
@@ -136,13 +137,13 @@ def test_what_dask_arrays_cannot_have_is_named(kind, rows, y, words):
     refused(words, kind(width=1.0, basis=6, estimation="em").fit, rows, y)
 
 
-CODE, DROP = (LABEL > 0).astype(int), "; drop those rows first"
+CODE, WORDS = (LABEL > 0).astype(int), np.where(LABEL > 0, "yes", "no")
 LABELS = [
     (0, [CODE.astype(object), pl.Series(CODE), pa.array(CODE), xr.DataArray(CODE), CODE.tolist()]),
     (0, [pd.Series(CODE, dtype=each) for each in ("Int64", "int8[pyarrow]", "category")]),
     (0.0, [CODE.astype(each) for each in ("f2", "f4")] + [CODE.astype(float).astype(object)]),
     (False, [CODE.astype(bool), CODE.astype(bool).astype(object), (CODE > 0).tolist()]),
-    ("no", [np.where(CODE, "yes", "no").astype(each) for each in ("U", object, TEXT)]),
+    ("no", [*(WORDS.astype(each) for each in ("U", object, TEXT)), pl.Series(WORDS.tolist())]),
 ]
 SINGLE = "y has labels of the type.s. {}, such as .*; needed text alone, bools alone, or"
 OTHER_LABELS = [
@@ -179,8 +180,8 @@ def test_labels_without_a_plain_meaning_are_named(pair, words):
 
 
 def test_targets_that_are_missing_are_counted():
-    words = re.escape(
-        "y has 1 value(s) that are missing, NaN or infinite, the first in row 3" + DROP
+    words = (
+        "y has 1 value.s. that are missing, NaN or infinite, the first in row 3; drop those rows"
     )
     for y in (HOLED.height, HOLED.height.astype("Float64"), pl.from_pandas(HOLED.height)):
         for kind in (pcvm.RVMRegressor().fit, pcvm.rvm_model):

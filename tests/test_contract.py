@@ -258,8 +258,7 @@ def test_em_on_a_model_is_that_of_the_core_and_its_value_the_models(key, likelih
     model = model_of(key, likelihood, prior)
     result = pcvm.find_map_em(model, progressbar=False)
     alone = fit_em(read(model))
-    found = result["posterior"]["weight"].values[0, 0]
-    np.testing.assert_allclose(found, alone.weight, atol=1e-12)
+    np.testing.assert_allclose(result["posterior"]["weight"].values[0, 0], alone.weight, atol=1e-12)
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     value = result["optimizer_result"]["log_posterior"].item()
     assert logp(point_of(model, alone)) == pytest.approx(value, rel=1e-9, abs=1e-8)
@@ -292,8 +291,7 @@ def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp
     latent = wanted["predictions"]["latent"].values
     np.testing.assert_allclose(found["latent"].values, latent, atol=1e-10)
     if "probability" in found:
-        piece = problem_of(key, likelihood, prior).likelihood
-        wanted = piece.probability(latent)
+        wanted = problem_of(key, likelihood, prior).likelihood.probability(latent)
         np.testing.assert_allclose(found["probability"].values, wanted, atol=1e-7)
     row = pcvm.FAMILY[key]
     is_first = (likelihood, prior) == (row.likelihoods[0], row.priors[0])
@@ -307,8 +305,7 @@ def test_predictions_are_pymcs_and_survive_the_store(key, likelihood, prior, tmp
 @every_case
 def test_arviz_takes_draws_and_their_log_likelihood(key, likelihood, prior):
     """PyMC's log likelihood of draws is the piece's, row by row, and ArviZ takes both."""
-    model = model_of(key, likelihood, prior)
-    with model:
+    with model_of(key, likelihood, prior):
         drawn = pm.sample_prior_predictive(40, random_seed=6, compile_kwargs=FAST)
         posterior = drawn["prior"].to_dataset()
         result = xr.DataTree.from_dict({"posterior": posterior})

@@ -181,8 +181,7 @@ def test_the_arguments_that_most_users_set_come_first(name):
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_the_methods_of_an_estimator_are_documented(name):
-    kind = getattr(pcvm_pymc, name)
-    for method, function in inspect.getmembers(kind, inspect.isroutine):
+    for method, function in inspect.getmembers(getattr(pcvm_pymc, name), inspect.isroutine):
         if method.startswith("_") or not function.__module__.startswith("pcvm_pymc"):
             continue
         text = inspect.getdoc(function)
@@ -272,8 +271,7 @@ def test_a_fit_calls_what_contributors_read_in_that_order():
         if event == "call" and PACKAGE in place[1].parents and place not in called:
             called.append(place)
 
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(60, 3))
+    rows = np.random.default_rng(0).normal(size=(60, 3))
     sys.setprofile(follow)
     try:
         pcvm_pymc.PCVMClassifier(random_state=0).fit(rows, rows[:, 0] > 0)

@@ -5,7 +5,9 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from copy import copy
+from functools import cache
 
 import numpy as np
 import pytest
@@ -36,6 +38,7 @@ TARGET = 7.0 + 3.0 * np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1]
 NEW = np.vstack([3 * fixed_rng(0).normal(size=(40, 2)), [[1e3, -1e3], [0, 0]]])
 
 UP = {"width": 1.5, "estimation": "bottom-up"}
+RADIAL = [name for name, kind in KERNELS.items() if issubclass(kind, Radial)]
 SCALERS = RobustScaler(quantile_range=(10, 80)), "passthrough", MinMaxScaler((-2, 1))
 MORE = MaxAbsScaler(), StandardScaler(with_mean=False)
 IDLE = StandardScaler(with_std=False), RobustScaler(with_scaling=False)
@@ -45,11 +48,7 @@ LAST = PCVM(estimation="bottom-up", width=[1.0, 2.0])
 ONE = pcvm.SparseProbitClassifier(features="kernel", prior="laplace", width=1.5)
 MODELS = {
     "projection of an average": (PCVM(n_vectors=4, basis=FEW), LABEL),
-    **{
-        f"bottom-up, {name}": (PCVM(estimation="bottom-up", kernel=name, width=1.5), LABEL > 0)
-        for name, kind in KERNELS.items()
-        if issubclass(kind, Radial)
-    },
+    **{f"bottom-up, {name}": (PCVM(**UP, kernel=name), LABEL > 0) for name in RADIAL},
     "width per feature": (PCVM(width=[1.0, 3.0], hyperprior="jeffreys"), LABEL),
     "logit": (PCVM(width=2.0, likelihood="logit", hyperprior="jeffreys"), LABEL.astype(int)),
     "label noise": (PCVM(width=2.0, likelihood="label noise"), LABEL),
@@ -85,17 +84,10 @@ REGRESSIONS = {
 }
 
 
-@pytest.fixture(scope="module")
-def fitted():
-    known = {}
-
-    def get(name):
-        if name not in known:
-            model, y = MODELS[name]
-            known[name] = clone(model).fit(X, y)
-        return known[name]
-
-    return get
+@cache
+def fitted(name):
+    model, y = MODELS[name]
+    return clone(model).fit(X, y)
 
 
 def built(source, *options, language="c"):
@@ -130,7 +122,7 @@ def in_onnx(model, rows, **options):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_c_and_onnx_have_the_classifiers_probabilities_and_labels(name, fitted, tmp_path):
+def test_c_and_onnx_have_the_classifiers_probabilities_and_labels(name, tmp_path):
     model = fitted(name)
     # the estimator's own rule for several classes leaves 1e-8
     close = {"atol": 1e-8 if len(model.classes_) > 2 else 1e-12}
@@ -165,15 +157,14 @@ def test_the_standard_deviation_of_a_process_is_refused_and_its_mean_is_not(tmp_
 
 
 FAR = np.vstack([NEW, [[1e6, -1e6], [1e300, 0.0], [np.inf, -np.inf]]])
+SATURATED = ["logit", "label noise", "RVM, probit", "mRVM1", "one from the rest"]
 
 
-@pytest.mark.parametrize(
-    "name", ["logit", "label noise", "RVM, probit", "mRVM1", "one from the rest"]
-)
+@pytest.mark.parametrize("name", SATURATED)
 @settings(max_examples=5, deadline=None)
 @given(exponent=st.floats(-5, 10), shift=st.floats(-60, 60))
 @example(exponent=0.0, shift=-60.0)  # all machines say no
-def test_saturated_probabilities(name, exponent, shift, fitted, tmp_path_factory):
+def test_saturated_probabilities(name, exponent, shift, tmp_path_factory):
     model = copy(fitted(name))
     model.weight_, model.bias_ = 10.0**exponent * model.weight_, model.bias_ + shift
     graph = in_onnx(model, FAR)
@@ -206,15 +197,12 @@ OUR_OWN = "x p f j k c i u t r square phi latent link own centre width weight or
 
 
 def accepted(name):
-    try:
-        check_c_name(name)
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        return check_c_name(name) is None
 
 
 @pytest.mark.parametrize("dialect", ["c99", "gnu17", "c++17"])
-def test_every_name_that_is_accepted_compiles(dialect, fitted):
+def test_every_name_that_is_accepted_compiles(dialect):
     language = "c++" if "+" in dialect else "c"
     words = set(OUR_OWN.split())
     for what in (["-E"], ["-E", "-dM"]):  # what headers declare and define

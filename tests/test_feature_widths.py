@@ -94,9 +94,7 @@ def test_a_prior_on_the_widths_under_em_and_nuts():
     model = pcvm.pcvm_model(X[:24], LABEL[:24], width=pm.LogNormal.dist(0.0, 1.0, shape=3))
     problem = read(model, "em")
     assert problem.width.shape == (3,)
-    result = map_result(model)
-    width = result["posterior"]["width"]
-    assert width.dims[2:] == ("feature",)
+    assert map_result(model)["posterior"]["width"].dims[2:] == ("feature",)
     alone = fit_em(problem)
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     assert float(logp(point_of(model, alone))) == pytest.approx(alone.log_posterior, abs=1e-7)

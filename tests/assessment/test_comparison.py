@@ -46,10 +46,8 @@ def test_table_rows_are_the_scores_of_the_predictions(fits):
     assert row["log loss"] == pytest.approx(log_loss(label > 0, mean.values))
     assert row["error"] == np.mean((mean.values > 0.5) != (label > 0))
     coin = result.table.loc["coin"]
-    assert coin["log loss"] == pytest.approx(np.log(2))
-    assert coin["1-RMSE"] == pytest.approx(0.5)
-    assert coin["AUC"] == 0.5
-    assert coin["vectors"] == 7
+    assert (coin["log loss"], coin["1-RMSE"]) == pytest.approx((np.log(2), 0.5))
+    assert (coin["AUC"], coin["vectors"]) == (0.5, 7)
     assert "divergences" in str(result)
     assert "<table" in result._repr_html_()
     for kind in ("reliability", "weights", "em_trace"):
@@ -98,8 +96,7 @@ def test_several_classes_are_compared():
     assert row["log loss"] == pytest.approx(log_loss(label, probability))
     assert row["error"] == np.mean(probability.argmax(axis=1) != label)
     assert found.table.loc["even"]["log loss"] == pytest.approx(np.log(3))
-    weight = result["posterior"]["weight"].values[0, 0]
-    assert row["vectors"] == np.sum((weight != 0).any(axis=1))
+    assert row["vectors"] == (result["posterior"]["weight"].values[0, 0] != 0).any(axis=1).sum()
     assert isinstance(found.plot("em_trace"), Figure)
     titles = [axes.get_title() for axes in found.plot("reliability").axes if axes.get_title()]
     assert titles == ["class a", "class b", "class c"]
@@ -174,8 +171,7 @@ def test_active_count_by_hand():
 
 
 def test_verdicts():
-    rng = np.random.default_rng(0)
-    good = rng.normal(size=(4, 500, 3))
+    good = np.random.default_rng(0).normal(size=(4, 500, 3))
     stuck = good.copy()
     stuck[0] += 5
 
@@ -187,8 +183,6 @@ def test_verdicts():
         draws = xr.Dataset({"latent": (dims, latent)})
         return xr.DataTree.from_dict({"posterior": draws, "sample_stats": stats})
 
-    assert convergence(tree(good)).ok
     assert str(convergence(tree(good))).startswith("converged (0 divergences in 2000")
     assert str(convergence(tree(good, 3))).startswith("converged, but with divergences")
-    assert not convergence(tree(stuck)).ok
     assert str(convergence(tree(stuck))).startswith("NOT converged")

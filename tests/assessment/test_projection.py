@@ -52,8 +52,7 @@ def test_the_classifier_is_the_chosen_submodel(dense, projection):
     assert len(sparse.weight_) == len(projection.path.columns[i]) <= projection.size
     assert projection.path.sizes[i] == projection.size
     assert len(model.weight_) > 40
-    Phi = rbf(squared_distances(X, X), 1.2)
-    latent = projection.path.latent(Phi)[i]
+    latent = projection.path.latent(rbf(squared_distances(X, X), 1.2))[i]
     np.testing.assert_allclose(sparse.decision_function(X), latent, atol=1e-12)
     np.testing.assert_array_equal(sparse.relevance_vectors_, X[sparse.support_])
     np.testing.assert_array_equal(sparse.weight_ > 0, words[sparse.support_] == "plus")
@@ -69,8 +68,7 @@ def test_the_classifier_is_the_chosen_submodel(dense, projection):
 
 def test_map_tree_and_classifier_give_the_same_path(dense, projection):
     _, X, words = dense
-    prior = pcvm.Hyperprior.plug_in()
-    tree = map_result(pcvm.pcvm_model(X, words, width=1.2, hyperprior=prior))
+    tree = map_result(pcvm.pcvm_model(X, words, width=1.2, hyperprior=pcvm.Hyperprior.plug_in()))
     other = pcvm.project(tree, sizes=SIZES, random_state=0)
     np.testing.assert_allclose(other.path.kl, projection.path.kl, atol=1e-9)
     np.testing.assert_allclose(other.elpd, projection.elpd, atol=1e-6)
@@ -84,8 +82,7 @@ def test_a_free_width_is_fixed_at_its_median_and_results_have_their_inputs():
     assert pcvm.project(tree, size=3).classifier.width_ == pytest.approx(width)
     tree = map_result(pcvm.pcvm_model(X, label, width=1.2, basis=X[:10], signs=label[:10]))
     found = pcvm.project(tree, size=4)
-    given = pcvm.project(tree, X, size=4)
-    np.testing.assert_array_equal(given.path.kl, found.path.kl)
+    np.testing.assert_array_equal(pcvm.project(tree, X, size=4).path.kl, found.path.kl)
     lines = repr(pcvm.project(tree, random_state=1)).splitlines()
     assert 3 <= len(lines) <= 10
     assert lines[0].startswith("Projection onto ")
@@ -120,8 +117,7 @@ def test_a_held_out_label_does_not_reach_its_own_prediction(dense):
     fold = inner_folds(reference.label, 5, 0)[:1]
     row = fold[0][1][3]
     flipped = np.where(np.arange(80) == row, -1.0, 1.0) * reference.label
-    centres = replace(reference.centres, sign=flipped)
-    other = replace(reference, label=flipped, centres=centres)
+    other = replace(reference, label=flipped, centres=replace(reference.centres, sign=flipped))
     one, two = (
         cross_validated(r, Phi, [1, 4], fold, fit_em)[:, fold[0][1]] for r in (reference, other)
     )
@@ -260,14 +256,12 @@ def test_an_average_is_projected_onto_vectors_of_several_widths(several):
     assert found.difference_se[found.index] == pytest.approx(np.sqrt(60 * wanted), rel=1e-4)
     assert few.basis is None
     assert few.width_ == 1.2
-    copy = pickle.loads(pickle.dumps(few))
-    np.testing.assert_array_equal(copy.predict(X), few.predict(X))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(few)).predict(X), few.predict(X))
 
 
 def test_an_average_at_given_sizes_and_stored(tmp_path):
     reference = average()
-    found = project_reference(reference, size=3)
-    assert len(found.classifier.weight_) == 3
+    assert len(project_reference(reference, size=3).classifier.weight_) == 3
     whole = project_reference(reference, sizes=[0, 1, 2])  # none is near
     assert whole.size == 2
     tree = pcvm.load(pcvm.save(whole.to_datatree(), tmp_path / "projection.zarr"))
@@ -283,8 +277,7 @@ def machine(X, words):
 
 
 def mode(X, words, build=pcvm.mrvm_model, **shared):
-    prior = pcvm.Hyperprior.plug_in()
-    return map_result(build(X, words, width=1.5, hyperprior=prior, **shared))
+    return map_result(build(X, words, width=1.5, hyperprior=pcvm.Hyperprior.plug_in(), **shared))
 
 
 def probabilities(fitted, X):
@@ -353,8 +346,7 @@ def test_a_posterior_is_projected_by_its_mean_probability_also_of_drawn_label_no
     flip = draws["posterior"]["flip"].mean().item()
     assert found.classifier.likelihood.flip == pytest.approx(flip)
     assert found.reference.hyperprior == pcvm.Hyperprior.plug_in()
-    again = pcvm.project(draws, X, label, size=3)
-    np.testing.assert_array_equal(again.path.kl, found.path.kl)
+    np.testing.assert_array_equal(pcvm.project(draws, X, label, size=3).path.kl, found.path.kl)
 
 
 def test_a_fit_forgets_the_projection():

@@ -211,8 +211,7 @@ def test_the_log_posterior_of_several_classes_by_hand(signs, has_bias):
 @pytest.mark.parametrize("seed", range(3))
 def test_two_classes_end_where_no_change_is_admissible_and_the_slopes_vanish(bias, seed):
     given_ = two_classes(seed=seed, bias=bias)
-    options = BottomUpOptions(tol=1e-9, max_iter=20_000)
-    result = fit_bottom_up(given_, options=options)
+    result = fit_bottom_up(given_, options=BottomUpOptions(tol=1e-9, max_iter=20_000))
     assert result.status is Status.CONVERGED
     assert result.weight.shape == (100,)
     assert isinstance(result.bias, float)
@@ -287,8 +286,7 @@ def test_two_classes_are_told_apart_as_well_as_by_em():
         found = fit_bottom_up(Problem(Phi, label, label.copy(), Hyperprior.jeffreys()))
         assert 2 <= len(found.support) <= 10
         for name, each in (("em", mode), ("bottom-up", found)):
-            predicted = np.sign(Phi_test @ each.weight + each.bias)
-            errors[name].append(np.mean(predicted != test))
+            errors[name].append(np.mean(np.sign(Phi_test @ each.weight + each.bias) != test))
     assert np.mean(errors["bottom-up"]) <= np.mean(errors["em"]) + 0.005
 
 

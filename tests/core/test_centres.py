@@ -61,8 +61,7 @@ def test_rows_of_one_hash_are_compared_whole(monkeypatch):
 def test_the_farthest_point_halves_the_largest_gap():
     """The greedy choice covers within twice the best possible radius; here the optimum is known."""
     X = np.concatenate([np.zeros((50, 1)), np.ones((50, 1)), 5 * np.ones((2, 1))])
-    rows = choose_rows(X, None, 3, method="farthest")
-    assert sorted(X[rows, 0]) == [0.0, 1.0, 5.0]
+    assert sorted(X[choose_rows(X, None, 3, method="farthest"), 0]) == [0.0, 1.0, 5.0]
     assert X[choose_rows(X, None, 1, method="farthest")[0], 0] == 1.0  # the mean is .59
 
 
@@ -134,8 +133,7 @@ def test_the_largest_remainders_have_one_more(sizes, shares):
 
 def test_signs_are_the_labels_of_the_chosen_rows():
     X, label = blobs(40, seed=2)
-    words = np.where(label > 0, "yes", "no")
-    centres, signs = choose_basis(X, words, 11, random_state=3)
+    centres, signs = choose_basis(X, np.where(label > 0, "yes", "no"), 11, random_state=3)
     for centre, sign in zip(centres, signs, strict=True):
         assert label[np.flatnonzero((centre == X).all(axis=1))[0]] == sign
 

@@ -159,8 +159,7 @@ def test_states_of_the_end():
     assert not empty.weight.any()
     assert np.isfinite(empty.log_posterior)
     alike = problem(X, label, Hyperprior.plug_in(), width=1e3)
-    huge = replace(alike, Phi=1e15 * alike.Phi, sign=None)
-    assert fit_em(huge).status is Status.ROUNDING
+    assert fit_em(replace(alike, Phi=1e15 * alike.Phi, sign=None)).status is Status.ROUNDING
 
 
 @pytest.mark.parametrize("prior", [Hyperprior.jeffreys(), Hyperprior(1.0, 0.01, 0.5, 1.0)])
@@ -204,7 +203,6 @@ def test_a_bias_next_to_zero_becomes_zero_where_the_prior_has_a_pole():
     options = EMOptions(update="em", max_iter=1)
     found = {}
     for name, prior in (("jeffreys", Hyperprior.jeffreys()), ("proper", Hyperprior.plug_in())):
-        given_ = problem(X, label, prior)
-        found[name] = fit_em(given_, Start(0.5 * label, 1e-7), options).bias
+        found[name] = fit_em(problem(X, label, prior), Start(0.5 * label, 1e-7), options).bias
     assert found["jeffreys"] == 0.0
     assert abs(found["proper"]) > 1e-3

@@ -213,8 +213,7 @@ def test_what_it_does_not_draw_from_is_refused_by_name(changed, words):
 
 
 def test_a_likelihood_without_responses_is_refused(monkeypatch):
-    row = replace(FAMILY["pcvm"], likelihoods=("probit", "logit"))
-    monkeypatch.setitem(FAMILY, "pcvm", row)
+    monkeypatch.setitem(FAMILY, "pcvm", replace(FAMILY["pcvm"], likelihoods=("probit", "logit")))
     refused("a logit likelihood has no responses", GibbsProblem.of, other(likelihood=Logit()))
 
 

@@ -86,8 +86,7 @@ def test_responses_to_labels_with_noise(flip, latent):
     m, t = -latent, -drawn_responses(NoisyProbit(flip), latent, -1, 3)[0]
     above = (1 - flip) * ndtr(m - np.maximum(t, 0.0))
     beyond = above + flip * np.where(t < 0, ndtr(m - t) - ndtr(m), 0.0)
-    u = beyond / ((1 - flip) * ndtr(m) + flip * ndtr(-m))
-    assert_normal(-ndtri(u))
+    assert_normal(-ndtri(beyond / ((1 - flip) * ndtr(m) + flip * ndtr(-m))))
     for sign, side in ((1, t > 0), (-1, t < 0)):  # each apart: the flipped are few
         if side.any():
             assert_normal(truncated_scores(sign * m, np.abs(t[side])))
@@ -153,8 +152,7 @@ def test_the_bias_given_the_weights_is_normal_around_what_they_leave():
     response, sharp = np.linspace(-2.0, 3.0, 8), Hyperprior(1.0, 0.4, 2e9, 1e9)
     biases, without = drawn_scores(make_columns(Phi), sharp, response, 0.3)
     assert without.std(axis=0).min() > 0.1
-    mean = (response.sum() - without.sum(axis=1)) / 10.0
-    assert_normal((biases - mean) * np.sqrt(10.0))
+    assert_normal((biases - (response.sum() - without.sum(axis=1)) / 10.0) * np.sqrt(10.0))
 
 
 # --- sizes --------------------------------------------------------------------------------------

@@ -56,8 +56,7 @@ def test_converters_agree_with_scikit_learn_and_pymc():
     of_gamma = kernels.design_matrix("rbf", X, Z, kernels.width_from_gamma(0.37))
     np.testing.assert_allclose(of_gamma, rbf_kernel(X, Z, gamma=0.37), rtol=1e-12)
     of_scale = kernels.design_matrix("rbf", X, Z, kernels.width_from_lengthscale(1.3))
-    wanted = pm.gp.cov.ExpQuad(3, ls=1.3).full(X, Z).eval()
-    np.testing.assert_allclose(of_scale, wanted, rtol=1e-12)
+    np.testing.assert_allclose(of_scale, pm.gp.cov.ExpQuad(3, ls=1.3).full(X, Z).eval(), rtol=1e-12)
 
 
 def test_distances_survive_a_far_offset():

@@ -238,8 +238,7 @@ def test_rows_are_near_their_refits_or_in_doubt(case):
 def test_a_quadratic_objective_leaves_no_doubt_and_a_saddle_all():
     rng = fixed_rng(0)
     Phi, target, precision = rng.normal(size=(20, 4)), rng.normal(size=20), np.ones(4)
-    prior = Hyperprior(1.0, 1.0, 1.0, 1.0)
-    whole = Problem(Phi, target, None, prior, Normal(0.5), bias="free")
+    whole = Problem(Phi, target, None, Hyperprior(1.0, 1.0, 1.0, 1.0), Normal(0.5), bias="free")
     weight, bias = ridge_solve(Phi, target, precision, 0.0, row_weight=np.full(20, 4.0))
     own = np.array([0, 1, 1, -1])
     found = leave_one_out(whole, weight, bias, own, precision=precision)
@@ -284,8 +283,7 @@ def test_the_student_s_outlier_stays_one():
     whole = Problem(Phi, target, None, Hyperprior(1.0, 1.0, 1.0, 1.0), likelihood, bias="free")
     fit = fit_em(whole, None, TIGHT)
     found = held_out(whole, fit, np.full(4, -1))
-    wanted = refitted(whole, fit, np.full(4, -1))
-    np.testing.assert_allclose(found.latent, wanted, atol=0.02)
+    np.testing.assert_allclose(found.latent, refitted(whole, fit, np.full(4, -1)), atol=0.02)
     assert found.log_density.argmin() == 3
 
 

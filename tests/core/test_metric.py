@@ -47,8 +47,7 @@ def test_the_value_is_a_multivariate_normal_s_density_and_the_priors(seed):
 
 
 def test_features_without_effect_become_wide():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(120, 6))
+    X = np.random.default_rng(0).normal(size=(120, 6))
     width = relative_widths(X, np.sin(2 * X[:, 0]) + X[:, 3])
     assert set(np.argsort(width)[:2]) == {0, 3}
     assert width[[1, 2, 4, 5]].min() > 3 * width[[0, 3]].max()
@@ -59,14 +58,12 @@ def test_features_without_effect_become_wide():
 def test_two_features_are_found_among_so_many_that_all_distances_are_alike(d):
     for seed in range(3):
         X = np.random.default_rng(seed).normal(size=(200, d))
-        label = np.abs(X[:, 0]) + 0.5 * np.square(X[:, 1]) > 1
-        width = relative_widths(X, class_targets(label, 2))
+        width = relative_widths(X, class_targets(np.abs(X[:, 0]) + 0.5 * np.square(X[:, 1]) > 1, 2))
         assert width[2:].min() > 2 * width[:2].max()
 
 
 def test_features_that_are_alike_or_tell_nothing_start_at_one_width():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 5))
+    X = np.random.default_rng(0).normal(size=(400, 5))
     X[:, 4] = 1.0
     every = X.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(first_log_widths(X[:, :4], every), np.zeros(4), atol=1e-12)

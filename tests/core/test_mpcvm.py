@@ -42,8 +42,7 @@ def test_the_sign_rule():
 )
 def test_the_log_posterior_never_falls(hyperprior, update, n_classes, seed, width, signs):
     given_ = problem(30, n_classes, hyperprior, seed=seed, width=width, signs=signs)
-    options = EMOptions(update=update, max_iter=25)
-    result = fit_em(given_, None, options)
+    result = fit_em(given_, None, EMOptions(update=update, max_iter=25))
     # the first step starts from responses that are not those of the start's weights
     assert_monotone(result.trace.log_posterior[1:])
     if signs:
@@ -141,8 +140,7 @@ def test_an_empty_model():
 @pytest.mark.parametrize(("bias", "signs"), [("prior", True), ("free", False), ("none", True)])
 def test_newton_for_all_scores_at_once_takes_a_tenth_of_the_steps(signs, bias):
     given_ = problem(40, 3, Hyperprior.plug_in(), signs=signs, bias=bias)
-    options = EMOptions(tol=1e-6, max_iter=50_000)
-    newton = fit_em(given_, None, options)
+    newton = fit_em(given_, None, EMOptions(tol=1e-6, max_iter=50_000))
     plain = fit_em(given_, None, EMOptions(update="em", tol=1e-6, max_iter=50_000))
     assert newton.log_posterior >= plain.log_posterior - 1e-6
     assert newton.log_posterior == pytest.approx(plain.log_posterior, abs=1e-2)

@@ -18,8 +18,7 @@ def scores(n_obs, n_classes, spread, seed=0):
     """Return scores spread uniformly and labels of all ranks."""
     rng = np.random.default_rng(seed)
     latent = rng.uniform(-0.5, 0.5, (n_obs, n_classes)) * spread
-    rank = np.argsort(latent, axis=1)
-    return latent, rank[np.arange(n_obs), rng.integers(n_classes, size=n_obs)]
+    return latent, np.argsort(latent, axis=1)[np.arange(n_obs), rng.integers(n_classes, size=n_obs)]
 
 
 def reference(row, own):

@@ -31,8 +31,7 @@ def test_solution_agrees_with_scipy_nnls(seed, all_passive):
     Phi, scale, bias_scale, target, rng = random_programme(seed)
     row_weight = rng.uniform(0.1, 1, len(Phi))
     gram = BorderedGram.of(Phi, row_weight)
-    passive = np.full(10, all_passive)
-    weight, bias = solve_nonnegative(gram, scale, bias_scale, target, passive)
+    weight, bias = solve_nonnegative(gram, scale, bias_scale, target, np.full(10, all_passive))
     # the free bias is a difference of two non-negative columns for SciPy
     D = np.column_stack([Phi * scale, bias_scale * np.ones(15), -bias_scale * np.ones(15)])
     H = (D * row_weight[:, None]).T @ D
@@ -148,8 +147,7 @@ def test_what_single_precision_cannot_hold_is_solved_in_double(factor):
 
 def test_a_fit_in_single_precision_ends_where_that_in_double_does(monkeypatch):
     X, label = ripley_mixture(300, random_state=0)
-    Phi = rbf(squared_distances(X, X), 0.6)
-    given_ = Problem(Phi, label, label.copy(), Hyperprior.plug_in())
+    given_ = Problem(rbf(squared_distances(X, X), 0.6), label, label.copy(), Hyperprior.plug_in())
     options = EMOptions(tol=1e-9)
     single = fit_em(given_, None, options)
     monkeypatch.setattr(gram_module, "_SINGLE_FROM", 10_000)

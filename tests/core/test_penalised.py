@@ -48,8 +48,7 @@ def test_the_end_satisfies_the_optimality_conditions(likelihood, bias, signed, s
     weight, offset, converged = penalised_mode(whole, start, np.zeros(whole.n_scores))
     assert converged
     C = whole.n_scores
-    latent = whole.Phi @ weight + offset
-    score = whole.likelihood.terms(latent.reshape(-1, C), whole.label).slope
+    score = whole.likelihood.terms((whole.Phi @ weight + offset).reshape(-1, C), whole.label).slope
     slope = np.vstack([whole.Phi.T @ score, score.sum(axis=0)])
     value = np.vstack([weight.reshape(-1, C), np.reshape(offset, (1, C))])
     penalty = np.full(value.shape, whole.hyperprior.penalty)

@@ -42,8 +42,7 @@ def test_a_width_far_behind_is_dropped_and_none_beyond_it_is_tried():
     for i in whole:
         assert scores[tried == i] == pytest.approx(value[i].mean())
     # behind the best by as much as in the folds that it ran in
-    best = tried[scores.argmax()]
-    wanted = value[best].mean() - (value[5, 0] - value[8, 0]).mean()
+    wanted = value[tried[scores.argmax()]].mean() - (value[5, 0] - value[8, 0]).mean()
     assert scores[tried == 8] == pytest.approx(wanted, abs=0.1)
 
 
@@ -74,8 +73,7 @@ def test_weights_count_as_repeated_rows(seed):
         again.append((i, k))
         return repeated[i][k]
 
-    weights = [np.ones(n) for n in count.sum(axis=1)]
-    wanted = raced(6, log_density, weights, ChoiceOptions())
+    wanted = raced(6, log_density, [np.ones(n) for n in count.sum(axis=1)], ChoiceOptions())
     assert again == fits
     np.testing.assert_array_equal(tried, wanted[0])
     np.testing.assert_allclose(scores, wanted[1])

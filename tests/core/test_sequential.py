@@ -51,8 +51,7 @@ def state_with(design, target, index, alpha, likelihood=None):
 
 
 def left_out(state):
-    variance = state.covariance.diagonal()
-    return leave_one_out(state.model, variance, state.S, state.Q)
+    return leave_one_out(state.model, state.covariance.diagonal(), state.S, state.Q)
 
 
 def noisy_sine(n=80, seed=0, noise=0.2):
@@ -226,8 +225,7 @@ def test_the_next_noise_is_that_of_eq_8():
     quadratic = rank_one.Quadratic(Phi.T, gram, products, target @ target, 20.0)
     swept = rank_one.Swept(alpha, np.zeros((3, 3)), -variance, weight, np.arange(3))
     left, free = np.sum((target - Phi @ weight) ** 2), 20 - np.sum(1 - alpha * variance)
-    found = rank_one._next_noise(quadratic, swept, 3, 0.01)
-    assert found == pytest.approx(np.sqrt(left / free))
+    assert rank_one._next_noise(quadratic, swept, 3, 0.01) == pytest.approx(np.sqrt(left / free))
     assert rank_one._next_noise(quadratic, swept, 3, 9.0) == 9.0
 
 
@@ -324,8 +322,7 @@ def test_s_keeps_its_digits_next_to_a_column_of_the_model():
     found = scanned(DenseColumns(Phi, None), target, Normal(1.0), at)
     assert found.S[1] == pytest.approx(left @ left + 1e-9, rel=1e-3)
     both = unit[:, :2]
-    end = posterior(both, np.full(2, 1e-9), target, Normal(1.0))
-    upper, lower = end.orthogonal(both)
+    upper, lower = posterior(both, np.full(2, 1e-9), target, Normal(1.0)).orthogonal(both)
     np.testing.assert_allclose(upper.T @ upper + lower.T @ lower, np.eye(2), atol=1e-12)
 
 

@@ -54,11 +54,10 @@ def test_primal_and_dual_solve_the_normal_equations(bias_precision, shape, weigh
     precision = rng.gamma(1.0, size=shape[1]) + 0.1
     precision[2] = np.inf
     row_weight = rng.uniform(0.1, 1, shape[0]) if weighted else None
-    solutions = [
+    (dual, dual_bias), (primal, primal_bias) = [
         ridge_solve(Phi, response, precision, bias_precision, row_weight=row_weight, dual=dual)
         for dual in (True, False)
     ]
-    (dual, dual_bias), (primal, primal_bias) = solutions
     np.testing.assert_allclose(dual, primal, atol=1e-11)
     assert dual_bias == pytest.approx(primal_bias, abs=1e-11)
     assert primal[2] == 0
@@ -87,8 +86,7 @@ def test_the_log_posterior_never_decreases(data, features, prior, update, bias):
         Phi = design_matrix("rbf", X, X, median_distance(X))
     else:
         Phi = feature_matrix(X, features)
-    problem = sparse(Phi, label, prior, bias)
-    result = fit_em(problem, options=EMOptions(update=update, max_iter=60))
+    result = fit_em(sparse(Phi, label, prior, bias), options=EMOptions(update=update, max_iter=60))
     path = result.trace.log_posterior
     assert np.isfinite(path).all()
     assert np.diff(path).min() >= -1e-7 * (1 + np.abs(path).max())
@@ -146,7 +144,6 @@ def test_a_hard_ridge_start_ends_at_no_weights():
 
 def test_features():
     X = np.array([[1.0, 2.0, 3.0], [0.0, -1.0, 2.0]])
-    quadratic = feature_matrix(X, "quadratic")
-    np.testing.assert_array_equal(quadratic[0], [1, 2, 3, 1, 2, 3, 4, 6, 9])
+    np.testing.assert_array_equal(feature_matrix(X, "quadratic")[0], [1, 2, 3, 1, 2, 3, 4, 6, 9])
     np.testing.assert_array_equal(feature_matrix(X, "linear"), X)
     refused("features='kernel' is unknown", feature_matrix, X, "kernel")

@@ -111,8 +111,7 @@ def test_a_sparse_reference_in_the_span_is_recovered():
     assert path.kl[0] < 1e-3
     assert path.kl[2] < 1e-9  # greedily four vectors more than it takes
     assert_allclose(path.dense_weight(2, 20), weight, atol=1e-3)
-    full = fit_submodel(problem, range(20))
-    assert problem.divergence(full.latent) < 1e-9
+    assert problem.divergence(fit_submodel(problem, range(20)).latent) < 1e-9
 
 
 @pytest.mark.fixed_seeds  # a search may end in another optimum
@@ -121,8 +120,7 @@ def test_the_path_is_near_the_best_subsets_by_enumeration(seed):
     """Greedy steps need not be the best: on these six problems they gain at least .69 of what is possible."""
     problem = labels(n=30, n_basis=10, seed=seed)
     null = problem.divergence(fit_submodel(problem, []).latent)
-    path = project_path(problem, [1, 2])
-    for size, found in zip((1, 2), path.kl, strict=True):
+    for size, found in zip((1, 2), project_path(problem, [1, 2]).kl, strict=True):
         best = min(fit_submodel(problem, each).objective for each in combinations(range(10), size))
         assert null - found > 0.65 * (null - best)
 
@@ -197,8 +195,7 @@ def test_derivatives_of_the_divergence(seed, n_classes):
     probability = rng.dirichlet(np.ones(n_classes), n)
     probability[0] = np.eye(n_classes)[0]  # a label that is certain
     signs, piece = class_signs(np.zeros(1, int), n_classes), MultinomialProbit(n_classes)
-    share = rng.uniform(0.1, 1, n)
-    problem = Target(np.ones((n, 1)), signs, probability, share, likelihood=piece)
+    problem = Target(np.ones((n, 1)), signs, probability, rng.uniform(0.1, 1, n), likelihood=piece)
     terms = problem.terms(latent)
     h = 1e-4
     for i in range(n):
@@ -223,8 +220,7 @@ def test_derivatives_of_the_divergence_of_labels(seed, likelihood):
         p, concave = likelihood.probability(latent), True
     terms = row_terms(likelihood, latent, p)
     above, below = (row_terms(likelihood, latent + h, p) for h in (1e-5, -1e-5))
-    slope = (above.log_density - below.log_density) / 2e-5
-    assert_allclose(terms.score[:, 0], slope, atol=1e-8)
+    assert_allclose(terms.score[:, 0], (above.log_density - below.log_density) / 2e-5, atol=1e-8)
     bend = -(above.score - below.score)[:, 0] / 2e-5
     if concave:
         assert_allclose(terms.hessian[:, 0, 0], bend, atol=1e-7)
@@ -264,8 +260,7 @@ def test_a_reference_in_the_span_is_recovered(seed, likelihood):
     assert path.kl[-1] < 1e-8
     fitted = likelihood.probability(path.latent(problem.Phi)[-1])
     assert_allclose(fitted, probability, atol=1e-3)
-    of_bias = likelihood.probability(path.bias[:1])[0]
-    assert_allclose(of_bias, probability.mean(axis=0), atol=1e-6)
+    assert_allclose(likelihood.probability(path.bias[:1])[0], probability.mean(axis=0), atol=1e-6)
 
 
 @given(SEEDS)

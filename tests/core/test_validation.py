@@ -64,8 +64,7 @@ def test_unknown_values_and_seeds():
     known = 1.0, np.dtype(float), None
     assert not any(map(validation.is_unknown, known))
     assert all(map(validation.is_unknown, (np.nan, np.float32(np.nan))))
-    seeds = {validation.as_seed(np.random.RandomState(k)) for k in range(99)}
-    assert len(seeds) == 99
+    assert len({validation.as_seed(np.random.RandomState(k)) for k in range(99)}) == 99
 
 
 OTHER_VALUES = [

@@ -28,11 +28,9 @@ def covariance(n_features, seed=0):
 @settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.5, 1.5, (0.6, 3.0, 1.0), "matrix"]))
 def test_derivatives_are_those_of_finite_differences(likelihood, seed, width):
-    is_matrix = width == "matrix"
-    kernel = MatrixRBF(covariance(3, seed=3), 1.3) if is_matrix else RBF(np.array(width))
+    kernel = MatrixRBF(covariance(3, seed=3), 1.3) if width == "matrix" else RBF(np.array(width))
     X, label = blobs(25, n_features=3, seed=seed)
-    rng = np.random.default_rng(seed)
-    centres, weight, bias = X[:4], rng.normal(size=4), 0.3
+    centres, weight, bias = X[:4], np.random.default_rng(seed).normal(size=4), 0.3
 
     def log_likelihood(centres):
         return likelihood.log_likelihood(kernel(X, centres) @ weight + bias, label)
@@ -74,8 +72,7 @@ def test_stability_is_the_integral_of_the_tail(a, b):
 
 def test_stability_at_its_limits():
     a = np.array([2.0, 2.0, 0.0, 1e200, 0.0, 1e-200])
-    b = np.array([-5.0, 0.0, 4.0, 1e-3, 0.0, 1e-3])
-    found = validity.log_stability(a, b)
+    found = validity.log_stability(a, np.array([-5.0, 0.0, 4.0, 1e-3, 0.0, 1e-3]))
     # a line where the likelihood does not bend downwards
     np.testing.assert_allclose(found[:2], -np.log(2.0))
     # half of Laplace's approximation at a maximum

@@ -57,20 +57,17 @@ def test_em_ends_where_repeated_rows_do(case, update):
     options = EMOptions(update=update, max_iter=60, tol=1e-9)
     whole = CASES[case]
     found = fit_em(whole.weighted(TIMES), None, options)
-    wanted = fit_em(repeated(whole), None, options)
-    same_end(found, wanted, rtol=1e-5)
+    same_end(found, fit_em(repeated(whole), None, options), rtol=1e-5)
 
 
 @pytest.mark.parametrize("signs", [None, SIGNS], ids=["free", "signs"])
 @pytest.mark.parametrize("unit", [1e-3, 1.0, 30.0, 1e3, 1e5, "survey"])
 def test_several_classes_at_weights_of_any_size_end_at_a_kkt_point(unit, signs):
     """A factor of other directions ended 15 of 36 fits at weights of 300 to 3,000 with an error."""
-    survey = unit == "survey"
-    rows = fixed_rng(1).lognormal(7, 1, size=40) if survey else np.full(40, float(unit))
+    rows = fixed_rng(1).lognormal(7, 1, size=40) if unit == "survey" else np.full(40, float(unit))
     given = Problem(PHI, CLASS, signs, PROPER, MultinomialProbit(3)).weighted(rows)
     found = fit_em(given, None, EMOptions(tol=1e-9, max_iter=500))
-    gains = np.diff(found.trace.log_posterior[1:])
-    assert gains.min() >= -1e-10 * abs(found.log_posterior)
+    assert np.diff(found.trace.log_posterior[1:]).min() >= -1e-10 * abs(found.log_posterior)
     slope = given.likelihood.score(found.latent, given.label)
     close = 1e-6 * (1.0 + np.abs(slope).sum())
     rise = PHI.T @ slope - PROPER.weight_precision(found.weight) * found.weight
@@ -143,8 +140,7 @@ def test_leaving_a_row_out_leaves_all_its_copies_out(case):
     for row in near[::4]:
         rest, columns = np.flatnonzero(row != COPIES), np.flatnonzero(own != row)
         parts = {"Phi": copies.Phi[np.ix_(rest, columns)], "sign": copies.sign[columns]}
-        without = replace(copies, label=copies.label[rest], **parts)
-        refit = fit_em(without, None, tight)
+        refit = fit_em(replace(copies, label=copies.label[rest], **parts), None, tight)
         latent = (PHI[row, columns] @ refit.weight + refit.bias)[None]
         wanted = TIMES[row] * base.log_density(latent, CASES[case].label[[row]])[0]
         assert found.after.log_density[row] == pytest.approx(wanted, abs=0.01)

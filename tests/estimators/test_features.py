@@ -16,8 +16,7 @@ from pcvm_pymc.estimators.training import TrainingData, inner_folds
 
 def two_that_matter(n, n_noise, seed=0):
     """Return rows whose first two features alone tell the classes."""
-    rng = fixed_rng(seed)
-    X = rng.normal(size=(n, 2 + n_noise))
+    X = fixed_rng(seed).normal(size=(n, 2 + n_noise))
     return X, np.where(np.abs(X[:, 0]) + 0.5 * np.square(X[:, 1]) > 1, "out", "in")
 
 
@@ -165,8 +164,7 @@ def test_several_classes(kind):
 
 
 def test_many_classes_and_rows_are_weighed_class_by_class():
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(180, 5))
+    rows = np.random.default_rng(0).normal(size=(180, 5))
     y = np.digitize(rows[:, 0], [-0.5, 0.5]) + 3 * (rows[:, 1] > 0)
     found = pcvm.MPCVMClassifier(random_state=0).fit(rows, y)
     assert set(np.argsort(found.feature_relevance_)[-2:]) == {0, 1}

@@ -194,8 +194,7 @@ def test_peak_memory_follows_the_limit_and_not_the_rows(model, n_obs, n_basis):
 
 def test_features_of_many_rows_need_no_matrix_of_rows_by_rows():
     rows = fixed_rng(4).normal(size=(200_000, 2))
-    model = SPARSE().fit(rows, rows[:, 0] + 0.5 * rows[:, 1] ** 2 > 0.2)
-    assert model.selected_.tolist() == [0]
+    assert SPARSE().fit(rows, rows[:, 0] + 0.5 * rows[:, 1] ** 2 > 0.2).selected_.tolist() == [0]
 
 
 def test_rows_mapped_from_a_file(tmp_path):

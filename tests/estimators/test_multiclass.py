@@ -14,7 +14,7 @@ from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence import BottomUpOptions, EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.centres import choose_rows
-from pcvm_pymc.core.pieces.kernels import RBF, design_matrix, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.problem import Problem, Status
@@ -27,16 +27,13 @@ ALL = [MPCVM(**UP), MPCVM(hyperprior="jeffreys"), MRVM(), MRVM(**DOWN)]
 not_converged = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
-@pytest.fixture(scope="module")
-def data():
-    X, y = overlap_classes(150, random_state=4)
-    return X, np.array(["black", "red", "white"])[y]
+X, CLASS = overlap_classes(150, random_state=4)
+Y = np.array(["black", "red", "white"])[CLASS]
 
 
 @pytest.mark.parametrize("estimator", ALL, ids=str)
-def test_fitted_attributes(estimator, data):
-    X, y = data
-    model = clone(estimator).set_params(width=1.0).fit(X, y)
+def test_fitted_attributes(estimator):
+    model = clone(estimator).set_params(width=1.0).fit(X, Y)
     assert model.classes_.tolist() == ["black", "red", "white"]
     np.testing.assert_array_equal(model.relevance_vectors_, X[model.support_])
     assert model.weight_.shape == (3, len(model.support_))
@@ -44,19 +41,17 @@ def test_fitted_attributes(estimator, data):
     Phi = rbf(squared_distances(X, model.relevance_vectors_), 1.0)
     latent = Phi @ model.weight_.T + model.bias_
     np.testing.assert_allclose(model.decision_function(X), latent, atol=1e-10)
-    label = np.searchsorted(model.classes_, y)
-    own = class_terms(latent, label).log_probability
-    probability = model.predict_proba(X)[np.arange(150), label]
+    own = class_terms(latent, CLASS).log_probability
+    probability = model.predict_proba(X)[np.arange(150), CLASS]
     np.testing.assert_allclose(np.log(probability), own, atol=1e-8)
-    assert model.score(X, y) > 0.75
+    assert model.score(X, Y) > 0.75
 
 
 @not_converged
 @pytest.mark.parametrize("estimator", ALL, ids=str)
-def test_the_width_is_that_of_the_smallest_log_loss(estimator, data):
-    X, y = data
-    model = clone(estimator).set_params(width="shared", random_state=0, cv=3, max_iter=30)
-    model.fit(X[:36], y[:36])
+def test_the_width_is_that_of_the_smallest_log_loss(estimator):
+    given = {"width": "shared", "random_state": 0, "cv": 3, "max_iter": 30}
+    model = clone(estimator).set_params(**given).fit(X[:36], Y[:36])
     assert model.width_ == model.widths_[model.width_scores_.argmax()]
     assert np.isfinite(model.width_scores_).all()
     assert -model.width_scores_.max() < np.log(3)
@@ -65,49 +60,36 @@ def test_the_width_is_that_of_the_smallest_log_loss(estimator, data):
 @not_converged
 @pytest.mark.parametrize("method", ["evidence", "validity"])
 @pytest.mark.parametrize("kind", [MPCVM, MRVM])
-def test_the_width_is_that_of_the_best_sum_over_classes(kind, method, data):
-    X, y = data
-    X, label = X[:60], np.searchsorted(np.unique(y), y[:60])
-    model = kind(estimation="bottom-up", width=method, basis=20, max_iter=400)
-    model.fit(X, y[:60])
+def test_the_width_is_that_of_the_best_sum_over_classes(kind, method):
+    some, label = X[:60], CLASS[:60]
+    model = kind(estimation="bottom-up", width=method, basis=20, max_iter=400).fit(some, Y[:60])
     assert model.width_ == model.widths_[model.width_scores_.argmax()]
-    rows = choose_rows(X, label, 20, random_state=0)
-    width = model.widths_[3]
-    wanted = 0.0
+    rows = choose_rows(some, label, 20, random_state=0)
+    width, centres, wanted = model.widths_[3], X[rows], 0.0
+    Phi = RBF(width)(some, centres)
     for c in range(3):
         one, sign = (np.where(each == c, 1.0, -1.0) for each in (label, label[rows]))
         if method == "evidence" or kind is MRVM:
-            Phi = design_matrix("rbf", X, X[rows], width)
             problem = EvidenceProblem(Phi, one, "probit")
             result = fit_rvm(problem, options=pcvm.EvidenceOptions(tol=1e-3))
-            kernel, centres = RBF(width), X[rows]
-            valid = rvm_validity(X, problem, result, kernel=kernel, centres=centres).log_validity
-            wanted += result.log_evidence if method == "evidence" else valid
+            valid = rvm_validity(some, problem, result, kernel=RBF(width), centres=centres)
+            wanted += result.log_evidence if method == "evidence" else valid.log_validity
         else:
-            Phi = design_matrix("rbf", X, X[rows], width)
             binary = Problem(Phi, one, sign, pcvm.Hyperprior.jeffreys(), width=width)
-            mode = fit_em(binary)
-            wanted += pcvm_validity(X, binary, mode, centres=X[rows]).log_validity
+            wanted += pcvm_validity(some, binary, fit_em(binary), centres=centres).log_validity
     assert model.width_scores_[3] == pytest.approx(wanted, abs=1e-9)
 
 
-def test_few_bases_and_given_ones(data):
-    X, y = data
-    model = MPCVM(estimation="bottom-up", width=1.0, basis=30).fit(X, y)
-    assert len(model.support_) <= 30
-    given = MPCVM(estimation="bottom-up", width=1.0, basis=(X[:40], y[:40])).fit(X, y)
+def test_given_bases():
+    given = MPCVM(estimation="bottom-up", width=1.0, basis=(X[:40], Y[:40])).fit(X, Y)
     assert (given.support_ == -1).all()
-    label = np.searchsorted(given.classes_, y)
-    parts = label, class_signs(label[:40], 3), pcvm.Hyperprior.jeffreys(), MultinomialProbit(3)
+    parts = CLASS, class_signs(CLASS[:40], 3), pcvm.Hyperprior.jeffreys(), MultinomialProbit(3)
     problem = Problem(rbf(squared_distances(X, X[:40]), 1.0), *parts, bias="none")
     core = fit_bottom_up(problem, BottomUpOptions(max_iter=10_000))
     np.testing.assert_array_equal(given.weight_, core.weight[core.support].T)
 
 
-PAPERS = {
-    "mPCVM2": {"estimation": "bottom-up"},
-    "mPCVM1": {"hyperprior": "jeffreys"},
-}
+PAPERS = {"mPCVM2": {"estimation": "bottom-up"}, "mPCVM1": {"hyperprior": "jeffreys"}}
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -134,21 +116,19 @@ def test_errors_near_the_papers(load, limits):
     for paper, limit in zip(PAPERS.values(), limits, strict=True):
         errors = []
         for train, test in StratifiedShuffleSplit(5, test_size=0.2, random_state=0).split(X, y):
-            machine = MPCVM(**paper, width=width, max_iter=200)
-            model = make_pipeline(StandardScaler(), machine)
+            model = make_pipeline(StandardScaler(), MPCVM(**paper, width=width, max_iter=200))
             errors.append(100 * (1 - model.fit(X[train], y[train]).score(X[test], y[test])))
         assert np.mean(errors) <= limit
 
 
 @not_converged
-def test_other_hyperpriors(data):
-    X, y = data
+def test_other_hyperpriors():
     named = [{"hyperprior": n, "max_iter": 100} for n in ("jeffreys", "chen2009", "plug_in")]
     for options in (*named, {"bias": False}):
-        model = MPCVM(width=1.0, **options).fit(X, y)
-        assert model.score(X, y) > 0.7
+        model = MPCVM(width=1.0, **options).fit(X, Y)
+        assert model.score(X, Y) > 0.7
     assert model.bias_.tolist() == [0, 0, 0]
-    assert MPCVM(width=1.0, bias=True).fit(X, y).bias_.shape == (3,)
+    assert MPCVM(width=1.0, bias=True).fit(X, Y).bias_.shape == (3,)
 
 
 def test_the_papers_search_stays_reachable():
@@ -175,8 +155,7 @@ def test_a_quick_search_that_ends_empty_gives_way(monkeypatch):
     X, y, _ = three_blobs(60)
     model = MRVM(width=1.5).fit(X, y)
     assert searched == [2, 1]
-    paper = MRVM(width=1.5, search="paper").fit(X, y)
-    np.testing.assert_array_equal(model.weight_, paper.weight_)
+    np.testing.assert_array_equal(model.weight_, MRVM(width=1.5, search="paper").fit(X, y).weight_)
 
 
 def test_more_bases_than_rows_by_which_cells_are_found(monkeypatch):
@@ -186,7 +165,6 @@ def test_more_bases_than_rows_by_which_cells_are_found(monkeypatch):
     rng = np.random.default_rng(0)
     y = np.arange(150) % 3
     X = rng.normal(size=(150, 2)) + 3.0 * np.eye(3, 2)[y]
-    model = MPCVM(basis=100, random_state=0).fit(X, y)
-    assert model.score(X, y) > 0.8
+    assert MPCVM(basis=100, random_state=0).fit(X, y).score(X, y) > 0.8
     with pytest.raises(ValueError, match=r"basis=200; needed a whole number from 3, .* to 150"):
         MPCVM(basis=200, random_state=0).fit(X, y)

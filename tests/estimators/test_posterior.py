@@ -32,18 +32,15 @@ FEW = {"estimation": "posterior", "basis": 5, "random_state": 1, "max_iter": 500
 SHORT = {"draws": 50, "max_iter": 100}
 
 
-@pytest.fixture(scope="module")
-def rows():
-    return blobs(60, seed=80, fixed=True)
+X, LABEL = blobs(60, seed=80, fixed=True)
 
 
 @pytest.fixture(scope="module")
-def fitted(rows):
-    return pcvm.PCVMClassifier(**FEW, width="shared").fit(*rows)
+def fitted():
+    return pcvm.PCVMClassifier(**FEW, width="shared").fit(X, LABEL)
 
 
-def test_its_probabilities_are_means_over_the_draws_and_its_intervals_quantiles(rows, fitted):
-    X, _ = rows
+def test_its_probabilities_are_means_over_the_draws_and_its_intervals_quantiles(fitted):
     new = X[:7] + 0.1
     posterior = fitted.idata_["posterior"].to_dataset().stack(sample=("chain", "draw"))
     posterior = posterior.transpose("sample", ...)
@@ -61,16 +58,15 @@ def test_its_probabilities_are_means_over_the_draws_and_its_intervals_quantiles(
     np.testing.assert_allclose(fitted.decision_function(new), log_odds, rtol=1e-7)
 
 
-def test_widths_and_weights_are_those_of_the_default_search(rows, fitted):
-    default = pcvm.PCVMClassifier(width="shared", basis=5, random_state=1).fit(*rows)
+def test_widths_and_weights_are_those_of_the_default_search(fitted):
+    default = pcvm.PCVMClassifier(width="shared", basis=5, random_state=1).fit(X, LABEL)
     widths, weights = default.selection_.by_width()
     convergence = fitted.idata_["convergence"]
     np.testing.assert_allclose(convergence["width"], widths)
     np.testing.assert_allclose(convergence["share"], weights)
     drawn = fitted.idata_["posterior"]["width"].values
     for width, weight in zip(widths, weights, strict=True):
-        n = (drawn == width).sum(axis=1)
-        assert (abs(n - weight * 250) <= 1.0).all()
+        assert (abs((drawn == width).sum(axis=1) - weight * 250) <= 1.0).all()
 
 
 def has_converged(model):
@@ -102,11 +98,10 @@ def test_a_mixture_is_judged_as_the_draws_of_one_chain():
     assert mixture_diagnostics([many, apart], [0.999, 0.001])[0] < 1.01
 
 
-def test_by_default_its_bases_are_means_of_rows(rows):
-    X, label = rows
+def test_by_default_its_bases_are_means_of_rows():
     options = {"estimation": "posterior", "width": 1.5, "random_state": 1}
-    model = pcvm.PCVMClassifier(**options | SHORT).fit(X, label)
-    points, _ = choose_means(X, np.where(label == label.max(), 1, -1), random_state=0)
+    model = pcvm.PCVMClassifier(**options | SHORT).fit(X, LABEL)
+    points, _ = choose_means(X, np.where(LABEL.max() == LABEL, 1, -1), random_state=0)
     np.testing.assert_array_equal(model.relevance_vectors_, points)
     assert (model.support_ == -1).all()
     weight = model.idata_["posterior"]["weight"]
@@ -114,11 +109,10 @@ def test_by_default_its_bases_are_means_of_rows(rows):
     assert (weight > 0).any()
 
 
-def test_given_centres_keep_their_signs(rows):
-    X, label = rows
+def test_given_centres_keep_their_signs():
     sign = np.where(np.arange(6) % 2, -1.0, 1.0)
     basis = {"basis": (X[:6], sign), "width": 1.5}
-    model = pcvm.PCVMClassifier(**FEW | SHORT | basis).fit(X, label)
+    model = pcvm.PCVMClassifier(**FEW | SHORT | basis).fit(X, LABEL)
     weight = model.idata_["posterior"]["weight"].values
     np.testing.assert_array_equal(np.sign(weight), np.broadcast_to(sign, weight.shape))
 
@@ -133,42 +127,39 @@ PIECES = [
 
 
 @pytest.mark.parametrize("arguments", PIECES, ids=lambda each: next(iter(each)))
-def test_other_pieces(rows, arguments):
-    model = pcvm.PCVMClassifier(**{"width": 2.0} | FEW | arguments).fit(*rows)
+def test_other_pieces(arguments):
+    model = pcvm.PCVMClassifier(**{"width": 2.0} | FEW | arguments).fit(X, LABEL)
     posterior = model.idata_["posterior"]
     assert posterior.sizes["draw"] == arguments.get("draws", 250)
     if "hyperprior" in arguments:
         np.testing.assert_allclose(posterior["rate"], 3.0)
-    assert model.score(*rows) > 0.8
+    assert model.score(X, LABEL) > 0.8
 
 
-def test_it_is_the_same_by_seed_pickled_in_threads_and_from_repeated_rows(rows, fitted):
-    X, label = rows
+def test_it_is_the_same_by_seed_pickled_in_threads_and_from_repeated_rows(fitted):
     expected = fitted.predict_proba(X)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(X), expected)
-    assert fitted.idata_["posterior"].sizes["draw"] == 250
-    assert fitted.score(X, label) > 0.8
-    of_widths = pcvm.PCVMClassifier(**FEW | SHORT, width="shared").fit(X, label)
-    again = clone(of_widths).set_params(n_jobs=2).fit(X, label)
+    assert fitted.score(X, LABEL) > 0.8
+    of_widths = pcvm.PCVMClassifier(**FEW | SHORT, width="shared").fit(X, LABEL)
+    again = clone(of_widths).set_params(n_jobs=2).fit(X, LABEL)
     assert len(again.idata_["convergence"]["width"]) > 1
     np.testing.assert_array_equal(again.predict_proba(X), of_widths.predict_proba(X))
     model = pcvm.PCVMClassifier(**FEW | SHORT, width=1.5)
     twice = np.append(np.arange(60), np.arange(20))
     weight = np.where(np.arange(60) < 20, 2.0, 1.0)
-    repeated = clone(model).fit(X[twice], label[twice]).predict_proba(X)
-    weighted = clone(model).fit(X, label, sample_weight=weight).predict_proba(X)
+    repeated = clone(model).fit(X[twice], LABEL[twice]).predict_proba(X)
+    weighted = clone(model).fit(X, LABEL, sample_weight=weight).predict_proba(X)
     np.testing.assert_allclose(repeated, weighted, rtol=1e-6)
-    balanced = clone(model).set_params(class_weight={label.min(): 5.0, label.max(): 0.5})
-    assert balanced.fit(X, label).predict_proba(X)[:, 1].mean() < expected[:, 1].mean()
+    balanced = clone(model).set_params(class_weight={LABEL.min(): 5.0, LABEL.max(): 0.5})
+    assert balanced.fit(X, LABEL).predict_proba(X)[:, 1].mean() < expected[:, 1].mean()
 
 
-def test_it_goes_into_pipelines_and_projections(rows):
-    X, label = rows
+def test_it_goes_into_pipelines_and_projections():
     model = pcvm.PCVMClassifier(**FEW | SHORT | {"basis": 8}, width=1.5)
-    assert cross_val_score(make_pipeline(StandardScaler(), model), X, label, cv=2).mean() > 0.8
-    dense = clone(model).fit(X, label)
-    few = clone(model).set_params(n_vectors=3).fit(X, label)
-    own = pcvm.project(dense, X, label, size=3).classifier
+    assert cross_val_score(make_pipeline(StandardScaler(), model), X, LABEL, cv=2).mean() > 0.8
+    dense = clone(model).fit(X, LABEL)
+    few = clone(model).set_params(n_vectors=3).fit(X, LABEL)
+    own = pcvm.project(dense, X, LABEL, size=3).classifier
     np.testing.assert_allclose(few.predict_proba(X), own.predict_proba(X), rtol=1e-9)
     assert len(few.weight_) == 3
     assert abs(few.predict_proba(X) - dense.predict_proba(X)).mean() < 0.1
@@ -176,29 +167,28 @@ def test_it_goes_into_pipelines_and_projections(rows):
     refused("is a posterior, which has no few vectors", pcvm.to_c, dense)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"scale": 2.0}, "the posterior learns it"),
-        ({"hyperprior": "jeffreys"}, "an improper prior has no posterior"),
-        ({"width": "em"}, "moved by EM"),
-        ({"memory_limit": 1e9, "width": 1.0}, "another estimation than 'posterior'"),
-        ({"tol": 1e-3, "width": 1.0}, "tol was given with"),
-        ({"estimation": "auto", "draws": 10}, "draws was given with"),
-        ({"max_iter": 100}, "needed twice the draws"),
-        ({"draws": 0}, "'draws' parameter"),
-    ],
-    ids=str,
-)
-def test_arguments_without_effect_are_refused(rows, arguments, words):
-    refused(words, pcvm.PCVMClassifier(**FEW | arguments).fit, *rows)
+WITHOUT_EFFECT = [
+    ({"scale": 2.0}, "the posterior learns it"),
+    ({"hyperprior": "jeffreys"}, "an improper prior has no posterior"),
+    ({"width": "em"}, "moved by EM"),
+    ({"memory_limit": 1e9, "width": 1.0}, "another estimation than 'posterior'"),
+    ({"tol": 1e-3, "width": 1.0}, "tol was given with"),
+    ({"estimation": "auto", "draws": 10}, "draws was given with"),
+    ({"max_iter": 100}, "needed twice the draws"),
+    ({"draws": 0}, "'draws' parameter"),
+]
 
 
-def test_a_fit_that_ends_short_of_convergence_warns(rows):
+@pytest.mark.parametrize(("arguments", "words"), WITHOUT_EFFECT, ids=str)
+def test_arguments_without_effect_are_refused(arguments, words):
+    refused(words, pcvm.PCVMClassifier(**FEW | arguments).fit, X, LABEL)
+
+
+def test_a_fit_that_ends_short_of_convergence_warns():
     model = pcvm.PCVMClassifier(**FEW | {"width": 1.5, "draws": 20, "max_iter": 40})
     words = r"r-hat (\d\.\d{3}) and (\d+) effective draws, needed at most 1.01 and at least 400: max_iter"
     with pytest.warns(ConvergenceWarning, match=words) as said:
-        model.fit(*rows)
+        model.fit(X, LABEL)
     shown = next(found for each in said if (found := re.search(words, str(each.message))))
     judged = model.idata_["convergence"]
     assert shown.groups() == (f"{judged['rhat'].item():.3f}", f"{judged['ess'].item():.0f}")
@@ -208,12 +198,10 @@ def test_a_fit_that_ends_short_of_convergence_warns(rows):
 # --- all machines -------------------------------------------------------------------------------
 
 
-def linear_rows(n=40):
-    """Return rows, labels of two and of three classes, and numbers."""
-    X, label = blobs(n, seed=81, fixed=True)
-    classes = np.array(["a", "b", "c"])[np.arange(n) % 3]
-    X[:, 1] += np.arange(n) % 3
-    return X, {"labels": label > 0, "classes": classes, "numbers": np.sin(X[:, 0]) + 0.1 * label}
+ROWS, SIGNS = blobs(40, seed=81, fixed=True)
+ROWS[:, 1] += np.arange(40) % 3
+TARGETS = {"labels": SIGNS > 0, "numbers": np.sin(ROWS[:, 0]) + 0.1 * SIGNS}
+TARGETS["classes"] = np.array(["a", "b", "c"])[np.arange(40) % 3]
 
 
 def own_machines(**options):
@@ -235,39 +223,35 @@ def own_machines(**options):
     }
 
 
-@pytest.mark.parametrize(
-    "name",
-    own_machines(),
-)
+@pytest.mark.parametrize("name", own_machines())
 def test_machines_predict_by_their_draws(name):
     model, kind = own_machines(**SHORT)[name]
-    X, targets = linear_rows()
-    model.fit(X, targets[kind])
+    model.fit(ROWS, TARGETS[kind])
     assert (model.status_ is pcvm.Status.CONVERGED) == has_converged(model)
     posterior = model.idata_["posterior"]
     assert posterior.sizes["draw"] == 50
-    latent = posterior["latent"].values.reshape(200, len(X), -1)
+    latent = posterior["latent"].values.reshape(200, len(ROWS), -1)
     if kind == "numbers":
         each = latent[:, :, 0]
-        mean, std = model.predict(X, return_std=True)
+        mean, std = model.predict(ROWS, return_std=True)
         noise = (posterior["noise"] ** 2).mean().item()
         noise *= 2.0 if "Student" in name else 1.0  # of four degrees of freedom
         np.testing.assert_allclose(std**2, each.var(axis=0) + noise, rtol=1e-9)
     else:
         flat = latent.reshape(-1, latent.shape[2]) if latent.shape[2] > 1 else latent.ravel()
-        each = class_probability(model._likelihood_, flat).reshape(200, len(X), -1)
-        mean = model.predict_proba(X)
-        assert_probabilities(mean, model.predict_log_proba(X), 1e-8)
-        assert model.score(X, targets[kind]) > 0.5
+        each = class_probability(model._likelihood_, flat).reshape(200, len(ROWS), -1)
+        mean = model.predict_proba(ROWS)
+        assert_probabilities(mean, model.predict_log_proba(ROWS), 1e-8)
+        assert model.score(ROWS, TARGETS[kind]) > 0.5
     if kind == "classes" and "class" in posterior.dims:
         assert list(posterior["class"].values) == ["a", "b", "c"]
     np.testing.assert_allclose(mean, each.mean(axis=0), rtol=1e-9)
-    ends = model.predict_interval(X, probability=0.5)
+    ends = model.predict_interval(ROWS, probability=0.5)
     np.testing.assert_allclose(ends, np.moveaxis(np.quantile(each, [0.25, 0.75], 0), 0, -1), 1e-9)
-    expected = model.predict(X)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), expected)
-    again = clone(model).fit(X, targets[kind])
-    np.testing.assert_array_equal(again.predict_interval(X, probability=0.5), ends)
+    copied = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copied.predict(ROWS), model.predict(ROWS))
+    again = clone(model).fit(ROWS, TARGETS[kind])
+    np.testing.assert_array_equal(again.predict_interval(ROWS, probability=0.5), ends)
 
 
 #: the same models for NUTS, of centres and of a machine without biases
@@ -286,9 +270,8 @@ SAME_MODELS = {
 def test_machines_without_signs_have_nuts_posterior(name):
     """Means of ranks of latent values and of their distances from the middle: at most 1e-7 by chance."""
     model, kind = own_machines(draws=1000)[name]
-    X, targets = linear_rows()
-    model.fit(X, targets[kind])
-    same = SAME_MODELS[name](X, targets[kind], vars(model).get("relevance_vectors_"))
+    model.fit(ROWS, TARGETS[kind])
+    same = SAME_MODELS[name](ROWS, TARGETS[kind], vars(model).get("relevance_vectors_"))
     nuts = pcvm.sample(
         same, method="nuts", nuts_sampler="pymc", draws=2000, chains=2, cores=1, random_seed=2,
         progressbar=False, quiet=True,
@@ -305,51 +288,39 @@ def test_machines_without_signs_have_nuts_posterior(name):
 
 
 def test_a_width_is_chosen_by_the_machines_own_rule():
-    X, targets = linear_rows()
     few = {"basis": 8, "draws": 20, "max_iter": 100, "estimation": "posterior", "random_state": 1}
     for kind, width in (("labels", "shared"), ("numbers", "evidence")):
         machine = pcvm.RVMRegressor if kind == "numbers" else pcvm.RVMClassifier
-        model = machine(**few, width=width).fit(X, targets[kind])
-        plain = machine(basis=8, width=width, random_state=1).fit(X, targets[kind])
+        model = machine(**few, width=width).fit(ROWS, TARGETS[kind])
+        plain = machine(basis=8, width=width, random_state=1).fit(ROWS, TARGETS[kind])
         np.testing.assert_allclose(model.width_, plain.width_)
         assert not hasattr(model, "log_evidence_")
 
 
-@pytest.mark.parametrize(
-    ("model", "words"),
-    [
-        (pcvm.RVMClassifier(width=1.0, method="batch"), "method was given with"),
-        (pcvm.RVMClassifier(width="validity"), "the validity is of a fit"),
-        (pcvm.RVMRegressor(width=1.0, star=True), "a posterior"),
-        (pcvm.RVMRegressor(width=1.0, std="weights"), "std was given with"),
-        (pcvm.MRVMClassifier(width=1.0, search="paper"), "search was given with"),
-        (
-            pcvm.SparseProbitClassifier(),
-            "an improper prior has no posterior; needed prior='laplace'",
-        ),
-        (pcvm.SparseProbitClassifier(prior="laplace", tol=0.1), "tol was given with"),
-    ],
-    ids=str,
-)
+OF_FITS = [
+    (pcvm.RVMClassifier(width=1.0, method="batch"), "method was given with"),
+    (pcvm.RVMClassifier(width="validity"), "the validity is of a fit"),
+    (pcvm.RVMRegressor(width=1.0, star=True), "a posterior"),
+    (pcvm.RVMRegressor(width=1.0, std="weights"), "std was given with"),
+    (pcvm.MRVMClassifier(width=1.0, search="paper"), "search was given with"),
+    (pcvm.SparseProbitClassifier(), "an improper prior has no posterior; needed prior='laplace'"),
+    (pcvm.SparseProbitClassifier(prior="laplace", tol=0.1), "tol was given with"),
+]
+
+
+@pytest.mark.parametrize(("model", "words"), OF_FITS, ids=str)
 def test_arguments_of_fits_are_refused(model, words):
-    X, targets = linear_rows()
-    y = targets["numbers" if isinstance(model, pcvm.RVMRegressor) else "labels"]
-    refused(words, clone(model).set_params(estimation="posterior").fit, X, y)
+    y = TARGETS["numbers" if isinstance(model, pcvm.RVMRegressor) else "labels"]
+    refused(words, clone(model).set_params(estimation="posterior").fit, ROWS, y)
 
 
-def test_what_needs_a_fit_refuses_draws_and_projections_take_them():
-    X, targets = linear_rows()
+def test_what_needs_a_fit_refuses_draws_what_needs_draws_a_fit_and_projections_take_them():
     few = {"estimation": "posterior", "basis": 5, "width": 2.0, "draws": 20, "max_iter": 100}
-    model = pcvm.RVMClassifier(**few, random_state=1).fit(X, targets["labels"])
-    refused("the model is a posterior", pcvm.validity, model, X, targets["labels"])
-    refused("is a posterior, which has no few vectors", pcvm.to_c, model)
-    several = pcvm.MRVMClassifier(**few, random_state=1).fit(X, targets["classes"])
-    vectors = pcvm.project(several, X, targets["classes"], size=3).classifier
+    model = pcvm.RVMClassifier(**few, random_state=1).fit(ROWS, TARGETS["labels"])
+    refused("the model is a posterior", pcvm.validity, model, ROWS, TARGETS["labels"])
+    several = pcvm.MRVMClassifier(**few, random_state=1).fit(ROWS, TARGETS["classes"])
+    vectors = pcvm.project(several, ROWS, TARGETS["classes"], size=3).classifier
     assert vectors.weight_.shape == (3, 3)
-    assert abs(vectors.predict_proba(X) - several.predict_proba(X)).mean() < 0.2
-
-
-def test_a_fit_without_draws_has_no_interval_of_a_mean():
-    X, targets = linear_rows()
-    model = pcvm.RVMRegressor(width=2.0, basis=5).fit(X, targets["numbers"])
-    refused("the fit has no draws", model.predict_interval, X)
+    assert abs(vectors.predict_proba(ROWS) - several.predict_proba(ROWS)).mean() < 0.2
+    fitted = pcvm.RVMRegressor(width=2.0, basis=5).fit(ROWS, TARGETS["numbers"])
+    refused("the fit has no draws", fitted.predict_interval, ROWS)

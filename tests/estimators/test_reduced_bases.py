@@ -11,110 +11,96 @@ from pcvm_pymc.core.pieces.centres import choose_rows
 from pcvm_pymc.core.pieces.kernels import median_distance, width_bounds
 from pcvm_pymc.experiments.datasets import ripley_mixture
 
-
-@pytest.fixture(scope="module")
-def data():
-    X, label = blobs(90, seed=90, gap=3.0)
-    return X, np.where(label > 0, "yes", "no"), label
+X, LABEL = blobs(90, seed=90, gap=3.0)
+WORDS = np.where(LABEL > 0, "yes", "no")
 
 
-def test_a_number_of_bases_is_choose_basis(data):
-    X, words, label = data
-    one = pcvm.PCVMClassifier(width=1.2, basis=20).fit(X, words)
-    centres, signs = pcvm.choose_basis(X, words, 20, random_state=0)
-    two = pcvm.PCVMClassifier(width=1.2, basis=(centres, signs)).fit(X, words)
+def test_a_number_of_bases_is_choose_basis():
+    one = pcvm.PCVMClassifier(width=1.2, basis=20).fit(X, WORDS)
+    centres, signs = pcvm.choose_basis(X, WORDS, 20, random_state=0)
+    two = pcvm.PCVMClassifier(width=1.2, basis=(centres, signs)).fit(X, WORDS)
     np.testing.assert_array_equal(one.weight_, two.weight_)
     np.testing.assert_array_equal(one.relevance_vectors_, X[one.support_])
     np.testing.assert_array_equal(one.support_, two.support_)  # recognised as rows
-    assert (one.weight_ * label[one.support_] > 0).all()
-    elsewhere = pcvm.PCVMClassifier(width=1.2, basis=(centres + 0.1, signs)).fit(X, words)
+    assert (one.weight_ * LABEL[one.support_] > 0).all()
+    elsewhere = pcvm.PCVMClassifier(width=1.2, basis=(centres + 0.1, signs)).fit(X, WORDS)
     assert (elsewhere.support_ == -1).all()
 
 
-def test_all_rows_as_given_centres_change_nothing(data):
-    X, words, label = data
-    whole = pcvm.PCVMClassifier(random_state=0, width="cv").fit(X, words)
-    given = pcvm.PCVMClassifier(random_state=0, width="cv", basis=(X, label)).fit(X, words)
+def test_all_rows_as_given_centres_change_nothing():
+    whole = pcvm.PCVMClassifier(random_state=0, width="cv").fit(X, WORDS)
+    given = pcvm.PCVMClassifier(random_state=0, width="cv", basis=(X, LABEL)).fit(X, WORDS)
     assert given.width_ == whole.width_
     np.testing.assert_allclose(given.weight_, whole.weight_, atol=1e-12)
     np.testing.assert_array_equal(given.width_selection_.log_loss, whole.width_selection_.log_loss)
 
 
-def test_the_estimator_and_the_model_agree(data):
-    X, words, _ = data
-    model = pcvm.pcvm_model(X, words, width=1.2, basis=15, hyperprior=pcvm.Hyperprior.plug_in())
+def test_the_estimator_and_the_model_agree():
+    model = pcvm.pcvm_model(X, WORDS, width=1.2, basis=15, hyperprior=pcvm.Hyperprior.plug_in())
     assert model["centres"].get_value().shape == (15, 2)
     result = map_result(model)
-    classifier = pcvm.PCVMClassifier(width=1.2, basis=15).fit(X, words)
+    classifier = pcvm.PCVMClassifier(width=1.2, basis=15).fit(X, WORDS)
     wanted = result["optimizer_result"]["log_posterior"].item()
     assert classifier.log_posterior_ == pytest.approx(wanted, abs=1e-8)
 
 
 @pytest.mark.parametrize("method", ["cv", "evidence", "validity", "em"])
-def test_a_width_for_few_bases(data, method):
-    X, words, _ = data
-    found = pcvm.select_width(X, words, method=method, basis=20, random_state=0)
+def test_a_width_for_few_bases(method):
+    found = pcvm.select_width(X, WORDS, method=method, basis=20, random_state=0)
     assert found.width > 0
     if method == "cv":  # held-out rows take their bases with them, others stay
-        elsewhere = pcvm.choose_basis(X, words, 20, random_state=0)
+        elsewhere = pcvm.choose_basis(X, WORDS, 20, random_state=0)
         moved = (elsewhere[0] + 1e-9, elsewhere[1])
-        other = pcvm.select_width(X, words, basis=moved, random_state=0)
+        other = pcvm.select_width(X, WORDS, basis=moved, random_state=0)
         assert (other.log_loss != found.log_loss).any()
 
 
-def test_a_projection_takes_the_bases_there_are(data):
-    X, words, _ = data
-    dense = pcvm.PCVMClassifier(width=1.2, basis=25).fit(X, words)
-    found = pcvm.project(dense, X, words, size=5)
+def test_a_projection_takes_the_bases_there_are():
+    dense = pcvm.PCVMClassifier(width=1.2, basis=25).fit(X, WORDS)
+    found = pcvm.project(dense, X, WORDS, size=5)
     assert len(found.reference.centres) == 25
     sparse = pcvm.PCVMClassifier(width=1.2, basis=25, estimation="projection", n_vectors=5)
-    sparse.fit(X, words)
+    sparse.fit(X, WORDS)
     np.testing.assert_allclose(sparse.weight_, found.classifier.weight_, atol=1e-10)
-    rows = choose_rows(X, np.where(words == "yes", 1.0, -1.0), 25, random_state=0)
+    rows = choose_rows(X, np.where(WORDS == "yes", 1.0, -1.0), 25, random_state=0)
     assert set(sparse.support_) <= set(rows)
     again = found.classifier
-    np.testing.assert_array_equal(again.predict(X), again.fit(X, words).predict(X))
-    honest = pcvm.project(dense, X, words, random_state=0)
-    assert np.isfinite(honest.elpd).all()
+    np.testing.assert_array_equal(again.predict(X), again.fit(X, WORDS).predict(X))
+    assert np.isfinite(pcvm.project(dense, X, WORDS, random_state=0).elpd).all()
 
 
-def test_relevance_vector_machines(data):
-    X, words, label = data
+def test_relevance_vector_machines():
     rows = choose_rows(X, None, 20, random_state=0)
-    machine = pcvm.RVMClassifier(width=1.2, basis=20).fit(X, words)
-    given = pcvm.RVMClassifier(width=1.2, basis=X[rows]).fit(X, words)
+    machine = pcvm.RVMClassifier(width=1.2, basis=20).fit(X, WORDS)
+    given = pcvm.RVMClassifier(width=1.2, basis=X[rows]).fit(X, WORDS)
     np.testing.assert_array_equal(machine.weight_, given.weight_)
     assert set(machine.support_) <= set(rows)
-    result = pcvm.fit_evidence(pcvm.rvm_model(X, words, likelihood="logit", width=1.2, basis=20))
+    result = pcvm.fit_evidence(pcvm.rvm_model(X, WORDS, likelihood="logit", width=1.2, basis=20))
     assert machine.log_evidence_ == pytest.approx(result["optimizer_result"]["log_evidence"].item())
     for width in ("auto", "evidence", "validity"):
-        assert pcvm.RVMClassifier(width=width, basis=20, random_state=0).fit(X, words).width_ > 0
-    three = np.where(X[:, 1] > 1, "more", words)
-    several = pcvm.RVMClassifier(width=1.2, basis=30).fit(X, three)
+        assert pcvm.RVMClassifier(width=width, basis=20, random_state=0).fit(X, WORDS).width_ > 0
+    several = pcvm.RVMClassifier(width=1.2, basis=30).fit(X, np.where(X[:, 1] > 1, "more", WORDS))
     np.testing.assert_array_equal(several.relevance_vectors_, X[several.support_])
     assert several.decision_function(X).shape == (90, 3)
     for star in (False, True):
         drawn, given = (
-            pcvm.RVMRegressor(width=1.2, basis=basis, star=star).fit(X, label)
+            pcvm.RVMRegressor(width=1.2, basis=basis, star=star).fit(X, LABEL)
             for basis in (20, X[rows])
         )
         mean, std = drawn.predict(X, return_std=True)
         np.testing.assert_array_equal((mean, std), given.predict(X, return_std=True))
         assert (std > 0).all()
-        assert np.mean((mean - label) ** 2) < 0.8
+        assert np.mean((mean - LABEL) ** 2) < 0.8
 
 
-def test_sparse_probit(data):
-    X, words, _ = data
-    machine = pcvm.SparseProbitClassifier(features="kernel", width=1.2, basis=20).fit(X, words)
+def test_sparse_probit():
+    machine = pcvm.SparseProbitClassifier(features="kernel", width=1.2, basis=20).fit(X, WORDS)
     given = {"features": "kernel", "width": 1.2, "basis": 20}
-    model = pcvm.sparse_probit_model(X, words, **given, prior="jeffreys")
-    result = map_result(model)
+    result = map_result(pcvm.sparse_probit_model(X, WORDS, **given, prior="jeffreys"))
     wanted = result["optimizer_result"]["log_posterior"].item()
     assert machine.log_posterior_ == pytest.approx(wanted)
-    assert machine.score(X, words) > 0.7
-    words_of = "basis was given with features='linear'"
-    refused(words_of, pcvm.sparse_probit_model, X, words, basis=20)
+    assert machine.score(X, WORDS) > 0.7
+    refused("basis was given with features='linear'", pcvm.sparse_probit_model, X, WORDS, basis=20)
 
 
 def test_few_bases_lose_little():

@@ -32,8 +32,7 @@ def test_held_out_predictions_are_those_of_all_rows_given():
 
 def test_the_choice_of_width_is_that_of_weights():
     model = pcvm.PCVMClassifier(estimation="em").fit(X, Y, sample_weight=TIMES)
-    found = pcvm.select(X[AGAIN], Y[AGAIN])
-    assert found.scale == model.scale_
+    assert pcvm.select(X[AGAIN], Y[AGAIN]).scale == model.scale_
     wide = pcvm.select(np.tile(X, (3, 1)), np.tile(Y, 3), over=("width",), method="cv")
     assert wide.width > 0.4  # a narrow one remembers copies
 
@@ -88,8 +87,7 @@ def test_moons_three_times_are_predicted_as_well_as_once():
 def test_rows_of_few_values_and_either_label_are_no_copies():
     rng = np.random.default_rng(0)
     X = rng.integers(0, 2, size=(200, 3)).astype(float)
-    chance = 0.2 + 0.2 * X.sum(axis=1)
-    y = rng.random(200) < chance
+    y = rng.random(200) < (0.2 + 0.2 * X.sum(axis=1))
     every = np.arange(200)
     for found in copied_rows(X, y):
         np.testing.assert_array_equal(found, every)
@@ -110,5 +108,4 @@ def test_unique_rows_are_those_of_numpy(n):
     assert len(first) == len(np.unique(rows, axis=0))
     assert (np.diff(first) > 0).all()
     np.testing.assert_array_equal(rows[first][copies], rows)
-    rounded = rows * (1 + 1e-13 * rng.normal(size=rows.shape))
-    assert len(unique_rows(rounded)[0]) == len(first)
+    assert len(unique_rows(rows * (1 + 1e-13 * rng.normal(size=rows.shape)))[0]) == len(first)

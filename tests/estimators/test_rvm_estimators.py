@@ -88,8 +88,7 @@ def test_the_standard_deviation_is_the_error_expected_under_the_process():
     assert process.amplitude == pytest.approx(amplitude, rel=1e-2)
     assert process.noise == pytest.approx(noise, rel=1e-2)
     assert std[-1] > 2 * plain.predict(new, return_std=True)[1][-1]
-    known = RVMRegressor(width=2.0, noise=0.3).fit(x, y)
-    assert known._process_.noise == pytest.approx(0.09)
+    assert RVMRegressor(width=2.0, noise=0.3).fit(x, y)._process_.noise == pytest.approx(0.09)
 
 
 def test_a_process_needs_the_rbf_and_normal_noise():
@@ -184,8 +183,7 @@ def test_a_regression_does_not_depend_on_zero_and_unit_of_the_targets(case, unit
     np.testing.assert_allclose(moved.noise_ / abs(unit), plain.noise_, rtol=1e-6)
     found = moved.log_evidence_ + 60 * np.log(abs(unit))
     assert found == pytest.approx(plain.log_evidence_, abs=1e-5)
-    error = wanted[0][4:-4] - np.sin(2 * new[4:-4, 0])
-    assert np.sqrt(np.mean(error**2)) < 0.15
+    assert np.sqrt(np.mean((wanted[0][4:-4] - np.sin(2 * new[4:-4, 0])) ** 2)) < 0.15
 
 
 def test_constant_targets_and_inputs():

@@ -41,11 +41,9 @@ def test_evidence_is_that_of_the_probit_rvm_at_each_width():
 @pytest.mark.parametrize("hyperprior", [Hyperprior.plug_in(), Hyperprior.jeffreys()])
 def test_validity_is_that_of_the_map_at_each_width(hyperprior):
     X, label = blobs(50, seed=77)
-    widths = [0.3, 1.0, 3.0]
-    found = select_width(X, label, method="validity", widths=widths, hyperprior=hyperprior)
+    found = select_width(X, label, method="validity", widths=[0.3, 1.0, 3.0], hyperprior=hyperprior)
     for width, score in zip(found.widths, found.scores, strict=True):
-        Phi = design_matrix("rbf", X, X, width)
-        problem = Problem(Phi, label, label, hyperprior, width=width)
+        problem = Problem(design_matrix("rbf", X, X, width), label, label, hyperprior, width=width)
         assert score == pcvm_validity(X, problem, fit_em(problem)).log_validity
     assert found.width == found.widths[found.scores.argmax()]
 
@@ -201,8 +199,7 @@ def test_the_picture(found):
     figure = found.plot()
     axes = figure.axes[0]
     assert axes.get_xscale() == axes.get_yscale() == "log"
-    squares = axes.collections[0]
-    assert len(squares.get_offsets()) == len(found.widths)
+    assert len(axes.collections[0].get_offsets()) == len(found.widths)
     np.testing.assert_allclose(axes.collections[2].get_offsets()[0], [found.width, found.scale])
     figure.canvas.draw()
 

@@ -22,8 +22,7 @@ def test_fitted_attributes_are_the_cores(features, prior):
     given |= {"gamma": 4.0} if prior == "laplace" else {}
     model = SparseProbitClassifier(features=features, prior=prior, **given).fit(X, words)
     density = Laplace(4.0) if prior == "laplace" else Hyperprior.jeffreys()
-    is_kernel = features == "kernel"
-    Phi = design_matrix("rbf", X, X, 1.5) if is_kernel else feature_matrix(X, features)
+    Phi = design_matrix("rbf", X, X, 1.5) if features == "kernel" else feature_matrix(X, features)
     core = fit_em(Problem(Phi, label, None, density))
     np.testing.assert_array_equal(model.coef_, core.weight[None])
     np.testing.assert_array_equal(model.selected_, np.flatnonzero(core.weight))
@@ -33,8 +32,7 @@ def test_fitted_attributes_are_the_cores(features, prior):
         assert getattr(model, f"{name}_") == getattr(core, name)
     assert model.status_ is Status.CONVERGED
     np.testing.assert_allclose(model.decision_function(X), core.latent, atol=1e-9)
-    probability = model.predict_proba(X)
-    np.testing.assert_allclose(probability[:, 1], ndtr(core.latent), atol=1e-9)
+    np.testing.assert_allclose(model.predict_proba(X)[:, 1], ndtr(core.latent), atol=1e-9)
     np.testing.assert_array_equal(model.predict(X) == "plus", core.latent > 0)
     if features == "kernel":
         np.testing.assert_array_equal(model.relevance_vectors_, X[model.selected_])
@@ -50,8 +48,7 @@ def test_several_classes_are_told_one_from_the_rest():
     assert model.weight_.shape == (3, len(model.selected_))
     probability = model.predict_proba(X)
     for k, name in enumerate(model.classes_):
-        binary = SparseProbitClassifier(**parameters).fit(X, names == name)
-        latent = binary.decision_function(X)
+        latent = SparseProbitClassifier(**parameters).fit(X, names == name).decision_function(X)
         np.testing.assert_allclose(model.decision_function(X)[:, k], latent, atol=1e-9)
     one = ndtr(model.decision_function(X))
     np.testing.assert_allclose(probability, one / one.sum(axis=1, keepdims=True), atol=1e-12)

@@ -132,8 +132,7 @@ def test_weights_of_classes_are_weights_of_their_rows(kind):
 
 def test_refits_that_choose_a_width_have_the_weights_once():
     model = RVM(cv=2, random_state=0, class_weight={"no": 1.0, "yes": 3.0}).fit(X, Y)
-    times = np.where(Y == "yes", 3.0, 1.0)
-    twice = RVM(cv=2, random_state=0).fit(X, Y, sample_weight=times)
+    twice = RVM(cv=2, random_state=0).fit(X, Y, sample_weight=np.where(Y == "yes", 3.0, 1.0))
     np.testing.assert_array_equal(model.width_scores_, twice.width_scores_)
 
 
@@ -169,8 +168,7 @@ def test_log_probabilities_are_exact_where_probabilities_vanish(model, y):
     np.testing.assert_allclose(np.exp(found), model.predict_proba(NEW), rtol=1e-6, atol=1e-12)
     lazy = model.predict_log_proba(da.from_array(NEW, chunks=(10, 2)))
     np.testing.assert_allclose(lazy.compute(), found, rtol=1e-12)
-    certain = SPARSE(prior="laplace", gamma=1e-3).fit(X, Y)
-    far = certain.predict_log_proba(100 * NEW)
+    far = SPARSE(prior="laplace", gamma=1e-3).fit(X, Y).predict_log_proba(100 * NEW)
     assert np.isfinite(far).all()
     assert far.min() < -1000
 

@@ -33,8 +33,7 @@ def test_dlsr_minimises_its_objective():
         residual = scores - target - direction * slack
         return (residual**2).sum() + 0.1 * (model.coef_**2).sum()
 
-    values = [objective(n) for n in (1, 2, 5, 20, 100)]
-    assert (np.diff(values) < 0).all()
+    assert (np.diff([objective(n) for n in (1, 2, 5, 20, 100)]) < 0).all()
     # the first step, before any target moves, is ridge regression
     first = DLSRClassifier(ridge=0.1, max_iter=1).fit(X, y)
     ridge = Ridge(alpha=0.1).fit(X, np.eye(3)[y])
@@ -52,8 +51,7 @@ def test_the_calibrated_machine_predicts_the_machines_labels():
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
     assert classifiers.vector_counts(model) == (len(plain.support_), plain.dual_coef_.size)
     lonely = np.where(np.arange(80) == 0, "one", np.where(label > 0, "a", "b"))
-    certain = CalibratedSVC().fit(X, lonely).predict_proba(X)
-    assert set(np.unique(certain)) == {0.0, 1.0}
+    assert set(np.unique(CalibratedSVC().fit(X, lonely).predict_proba(X))) == {0.0, 1.0}
 
 
 def task(n=50, **changes):
@@ -93,8 +91,7 @@ def test_every_classifier_can_be_tuned_and_fitted(name):
     model = row.make(work.setting(parameters)).fit(work.X, work.y)
     assert model.score(work.X_test, work.y_test) > 0.6
     vectors, _ = classifiers.vector_counts(model)
-    rows = classifiers.vector_rows(model, work.X)
-    assert len(rows) == (0 if np.isnan(vectors) else vectors)
+    assert len(classifiers.vector_rows(model, work.X)) == (0 if np.isnan(vectors) else vectors)
 
 
 def test_what_is_given_is_not_tuned():
@@ -119,5 +116,4 @@ def test_of_equals_the_middle_one_is_taken():
 def test_settings_know_regression():
     assert CLASSIFIERS["RVM"].make(Setting(is_regression=True)).__class__.__name__ == "RVMRegressor"
     assert CLASSIFIERS["SVM"].make(Setting(is_regression=True)).__class__.__name__ == "SVR"
-    neighbours = CLASSIFIERS["kNN"].make(Setting({"k": 20}, n_rows=6))
-    assert neighbours.n_neighbors == 6
+    assert CLASSIFIERS["kNN"].make(Setting({"k": 20}, n_rows=6)).n_neighbors == 6

@@ -79,8 +79,7 @@ def test_spiral_arms_lie_opposite_each_other():
     X, y = datasets.spiral(2000, random_state=0, noise=0.0)
     arm, other = X[y > 0], -X[y < 0]
     # one arm is the other turned by half a turn
-    distance = np.linalg.norm(arm[:, None] - other[None], axis=-1).min(axis=1)
-    assert np.median(distance) < 0.02
+    assert np.median(np.linalg.norm(arm[:, None] - other[None], axis=-1).min(axis=1)) < 0.02
 
 
 def write_ripley(folder, n_train=250, target="target"):
@@ -140,8 +139,7 @@ def test_wrong_files_are_named(tmp_path):
 def test_scikit_learns_sets_need_no_folder(monkeypatch):
     monkeypatch.delenv("PCVM_DATA", raising=False)
     for name in available():
-        data = load(name)
-        assert data.X.shape == (SOURCES[name].rows, SOURCES[name].features)
+        assert load(name).X.shape == (SOURCES[name].rows, SOURCES[name].features)
     shipped = {name for name in available() if not SOURCES[name].generate}
     assert shipped == {"wisconsin_diagnostic", "iris", "wine", "digits"}
 
@@ -225,8 +223,7 @@ def test_the_registry_describes_every_set():
 
 def test_derived_sets(data_folder):
     cleveland = load("cleveland", folder=data_folder)
-    base = load("heart_cleveland", folder=data_folder)
-    np.testing.assert_array_equal(cleveland.y, base.y > 0)
+    np.testing.assert_array_equal(cleveland.y, load("heart_cleveland", folder=data_folder).y > 0)
     assert load("crabs_sex", folder=data_folder).feature_names == ("FL", "RW", "CL", "CW", "BD")
     letters = load("letter_3", folder=data_folder)
     counts = dict(zip(*np.unique(letters.y, return_counts=True), strict=True))
@@ -256,8 +253,7 @@ def test_openml_answers(monkeypatch, tmp_path):
     answered(monkeypatch, tmp_path)
     refused("'iris_61' is missing", load, "iris_61", folder=tmp_path, error=FileNotFoundError)
     data = load("iris_61", folder=tmp_path, download=True)
-    shipped = load("iris")
-    np.testing.assert_allclose(np.sort(data.X, axis=0), np.sort(shipped.X, axis=0), atol=0.11)
+    np.testing.assert_allclose(np.sort(data.X, axis=0), np.sort(load("iris").X, axis=0), atol=0.11)
     assert sorted(set(data.y)) == ["Iris-setosa", "Iris-versicolor", "Iris-virginica"]
     assert data.origin == "openml.org 61"
 
@@ -276,7 +272,6 @@ def test_openml_answers_that_are_another_table(monkeypatch, tmp_path, changes, m
 
 
 def test_text_columns_are_coded():
-    column = coded_column(pd.Series(["b", None, "a", "b"]))
-    np.testing.assert_array_equal(column, [1, np.nan, 0, 1])
+    np.testing.assert_array_equal(coded_column(pd.Series(["b", None, "a", "b"])), [1, np.nan, 0, 1])
     numbers = pd.Series([1.5, np.nan])
     assert coded_column(numbers) is numbers

@@ -52,8 +52,7 @@ def test_what_the_formulas_say():
         assert not given[np.sign(given[:, 0]) == -sign, 1].any()
         assert abs(np.trapezoid(given[:, 1], given[:, 0])) == pytest.approx(1.0, abs=1e-3)
         assert 0.9 < abs(np.trapezoid(out[:, 1], out[:, 0])) < 1.0  # its tail is cut
-    links = DRAWINGS["links"](SKETCHES["figueiredo2001-fig1"], None).text[0]
-    assert "at most 0.0227" in links
+    assert "at most 0.0227" in DRAWINGS["links"](SKETCHES["figueiredo2001-fig1"], None).text[0]
 
 
 # --- counted ---------------------------------------------------------------------------------
@@ -133,8 +132,7 @@ def test_points_are_summed_ranks_without_the_oracle(tmp_path, monkeypatch):
     few |= {"classifiers": ("LDA", "QDA", "1NN", "RVM_best"), "run": "small"}
     table = replace(EXPERIMENTS["kropotov2006-table1"], **few)
     monkeypatch.setitem(catalogue.EXPERIMENTS, "small", table)
-    names = ["LDA", "QDA", "1NN"]
-    report = reported("small", tmp_path / "run", repeats=1, classifiers=names)
+    report = reported("small", tmp_path / "run", repeats=1, classifiers=["LDA", "QDA", "1NN"])
     found = next(each for each in report.sections if each.title.startswith("Points in total"))
     wanted = report.pivot("error").rank(axis=1).sum()
     assert found.table["points"].astype(float).tolist() == wanted.tolist()

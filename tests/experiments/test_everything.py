@@ -47,8 +47,7 @@ def test_no_table_or_figure_of_a_paper_is_left_out(paper):
 def test_what_cannot_be_run_says_why(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = "kropotov2006-fig1"
-    said = printed(capsys, main(["reproduce", name]))
-    assert f"{name} has nothing to run: two curves" in said
+    assert f"{name} has nothing to run: two curves" in printed(capsys, main(["reproduce", name]))
     assert list(tmp_path.iterdir()) == []
     refused(f"{name} has no jobs: two curves", catalogue.experiment_of, name)
     refused("has nothing to run: two curves", sketch_report, catalogue.SKETCHES[name])
@@ -76,8 +75,7 @@ def test_thinned_problems_keep_their_classes():
     assert np.bincount(problem.y[tiny.splits[0][0]]).tolist() == [2, 2, 2]
     again = thinned(problem, 30, 20, seed=0)
     assert small.checksum(1) == again.checksum(1) != thinned(problem, 30, 20, seed=1).checksum(1)
-    whole = thinned(problem, 1000, 1000, seed=0)
-    assert whole.checksum(0) == problem.checksum(0)
+    assert thinned(problem, 1000, 1000, seed=0).checksum(0) == problem.checksum(0)
 
 
 def test_a_small_run_says_so_and_does_not_mix_with_another(tmp_path):

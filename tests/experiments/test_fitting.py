@@ -154,11 +154,8 @@ def test_a_table_written_otherwise_has_the_same_probabilities(tmp_path, plain, c
         found = answers(tmp_path, each, new=new)
         assert f"new.csv: {SAID.get(name, '')}" in capsys.readouterr().err + "new.csv: "
         assert found["sort"].tolist() == plain["sort"].tolist()
-        np.testing.assert_allclose(  # another order of columns adds in another order
-            found[["P(cat)", "P(dog)"]].astype(float),
-            plain[["P(cat)", "P(dog)"]].astype(float),
-            1e-6,
-        )
+        both = (each[["P(cat)", "P(dog)"]].astype(float) for each in (found, plain))
+        np.testing.assert_allclose(*both, 1e-6)  # another order of columns adds in another order
 
 
 @pytest.mark.parametrize("sep", SEPARATORS)
@@ -183,9 +180,10 @@ def test_rows_of_another_length_are_refused_by_line(fitted, tmp_path, capsys, se
             assert "line 1 has 3" in said
 
 
-@pytest.mark.parametrize(
-    "pair", ["01 02", "007 1E5", "FALSE TRUE", "01 1", "DE NA", "9 10", "None null"]
-)
+PAIRS = ["01 02", "007 1E5", "FALSE TRUE", "01 1", "DE NA", "9 10", "None null"]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
 def test_labels_come_back_as_they_were_written(tmp_path, plain, capsys, pair):
     first, second = pair.split()
     written = WORDS.assign(sort=np.where(WORDS["sort"] == "cat", first, second))
@@ -204,10 +202,8 @@ def test_only_empty_texts_are_missing_unless_marks_are_named(tmp_path, capsys):
         return text_of(WORDS.assign(colour=colours.replace(names)))
 
     found = answers(tmp_path, table(), *encoded)
-    said = capsys.readouterr().out
-    assert (
-        "text, not missing (name it in --missing if it is): colour ('NA' in lines 3, 4, 7" in said
-    )
+    words = "text, not missing (name it in --missing if it is): colour ('NA' in lines 3, 4, 7"
+    assert words in capsys.readouterr().out
     pd.testing.assert_frame_equal(found, answers(tmp_path, table(NA="N"), *encoded))
     kept = answers(tmp_path, table(), *encoded, "--missing", "NA,?")
     assert FittedTable.load(tmp_path / "m").scaler.categories_ == [["red"]]
@@ -349,11 +345,8 @@ def test_a_model_file_has_the_classifiers_probabilities(tmp_path, options, n_cla
 
 
 def test_several_classes_and_balanced_counts(tmp_path):
-    kinds, out = NUMBERS.assign(sort=np.digitize(X[:, 1], [-1.0, 0.8])), tmp_path / "p.csv"
-    table = written(tmp_path / "x.csv", kinds)
-    assert fit(table, tmp_path / "m", "--balanced", *QUICK) == 0
-    assert predict(tmp_path / "m", table, "--out", str(out)) == 0
-    assert list(pd.read_csv(out)) == ["sort", "P(0)", "P(1)", "P(2)"]
+    kinds = NUMBERS.assign(sort=np.digitize(X[:, 1], [-1.0, 0.8])).to_csv(index=False)
+    assert list(answers(tmp_path, kinds, "--balanced")) == ["sort", "P(0)", "P(1)", "P(2)"]
 
 
 FORECASTS = [
@@ -368,8 +361,7 @@ def test_a_fit_of_many_rows_begins_with_a_forecast(tmp_path, capsys, monkeypatch
     monkeypatch.setattr("pcvm_pymc.experiments.fitting._PROBE", 30)
     table = written(tmp_path / "x.csv", pd.concat([NUMBERS, NUMBERS[:12]]))
     said = printed(capsys, fit(table, tmp_path / "m", "--width", "2", *extra))
-    # no terminal: a plain line
-    assert words in said
+    assert words in said  # no terminal: a plain line
     assert said.index("takes about") < said.index("Written to")
     monkeypatch.undo()
     assert "takes about" not in printed(capsys, fit(table, tmp_path / "n", "--width", "2"))
@@ -398,34 +390,29 @@ def test_a_wide_table_and_a_long_one(tmp_path, capsys):
     assert len(FittedTable.load(model).modes) > 1
     assert model.stat().st_size < 1.5 * 8 * 30 * 2000  # the rows once, not once for each mode
     long = tmp_path / "long.csv"
-    rows = "".join(f"{i % 97},{i % 2}\n" for i in range(20_000))
-    long.write_text("a,y\n" + rows)
+    long.write_text("a,y\n" + "".join(f"{i % 97},{i % 2}\n" for i in range(20_000)))
     said = complaint(capsys, fit(long, tmp_path / "l"))
     assert "20000 rows, and a basis function on each would need 3 GB" in said
 
 
-def third(frame, value):
+def third(value):
     """Return a table with another weight in its third row."""
-    return frame.assign(weight=frame["weight"].astype(object).where(frame.index != 2, value))
+    return NUMBERS.assign(weight=NUMBERS["weight"].astype(object).where(FRAME.index != 2, value))
 
 
 UNUSABLE_TABLES = [
-    (lambda f: f.drop(columns="weight"), "lacks the columns weight, which the model"),
-    (lambda f: f.assign(weight="heavy"), "has text in weight, which were numbers"),
-    (lambda f: third(f, np.nan), "has missing values in weight (line 4)"),
-    (
-        lambda f: third(f, "o"),
-        "has numbers and 1 values that are none in column weight ('o' in line 4)",
-    ),
-    (lambda f: third(f, np.inf), "has infinite values in weight (inf in line 4)"),
-    (lambda f: f.iloc[:0], "has a header but no rows"),
+    (NUMBERS.drop(columns="weight"), "lacks the columns weight, which the model"),
+    (NUMBERS.assign(weight="heavy"), "has text in weight, which were numbers"),
+    (third(np.nan), "has missing values in weight (line 4)"),
+    (third("o"), "has numbers and 1 values that are none in column weight ('o' in line 4)"),
+    (third(np.inf), "has infinite values in weight (inf in line 4)"),
+    (NUMBERS[:0], "has a header but no rows"),
 ]
 
 
-@pytest.mark.parametrize(("change", "words"), UNUSABLE_TABLES)
-def test_new_tables_that_cannot_be_used(fitted, tmp_path, capsys, change, words):
-    new = written(tmp_path / "new.csv", change(NUMBERS))
-    assert words in complaint(capsys, predict(fitted[1], new))
+@pytest.mark.parametrize(("table", "words"), UNUSABLE_TABLES)
+def test_new_tables_that_cannot_be_used(fitted, tmp_path, capsys, table, words):
+    assert words in complaint(capsys, predict(fitted[1], written(tmp_path / "new.csv", table)))
 
 
 def test_files_that_are_no_models(fitted, tmp_path, capsys):
@@ -434,26 +421,19 @@ def test_files_that_are_no_models(fitted, tmp_path, capsys):
         said = complaint(capsys, predict(path, table))
         assert "needed a file that `pcvm fit --out` wrote" in said
     whole = fitted[1].read_bytes()
-    for damaged, words in (
-        (whole[:-100], "is damaged"),
-        (whole[:500] + b"damage" + whole[506:], "is damaged"),
-        (whole[:1], "is no model"),
-        (b"", "is no model"),
-    ):
-        model.write_bytes(damaged)
+    damaged = [(whole[:-100], "is damaged"), (whole[:500] + b"damage" + whole[506:], "is damaged")]
+    for content, words in (*damaged, (whole[:1], "is no model"), (b"", "is no model")):
+        model.write_bytes(content)
         said = complaint(capsys, predict(model, table))
         assert words in said
         assert "needed a file that `pcvm fit --out` wrote" in said
 
 
-class Harmful:
-    """What runs a command where it is unpickled."""
-
-    def __init__(self, place):
-        self.place = place
+class Harmful(str):
+    """What makes a folder where it is unpickled."""
 
     def __reduce__(self):
-        return os.mkdir, (str(self.place),)
+        return os.mkdir, (str(self),)
 
 
 def test_nothing_in_a_model_file_is_run(fitted, tmp_path, capsys):
@@ -464,17 +444,10 @@ def test_nothing_in_a_model_file_is_run(fitted, tmp_path, capsys):
     np.savez(tmp_path / "objects.npz", names=np.array([Harmful(made)], dtype=object))
     crafted = [("objects.npz", "is damaged"), ("old", "fit the model again by pcvm")]
     (tmp_path / "old").write_bytes(old)
-    changes = [
-        ("names", "{"),
-        ("names", "[1]"),
-        ("own 0", [10**6]),
-        ("weight 0", ["a"]),
-        ("points", np.zeros((0, 2))),
-        ("share", np.zeros(9)),
-        ("classes", [1, 2, 3]),
-        ("mean", np.zeros(3)),
-        ("names", str(arrays["names"]).replace("[", "[3, ")),
-    ]
+    names = "{", "[1]", str(arrays["names"]).replace("[", "[3, ")
+    changes = [("share", np.zeros(9)), ("classes", [1, 2, 3]), ("mean", np.zeros(3))]
+    changes += [("own 0", [10**6]), ("weight 0", ["a"]), ("points", np.zeros((0, 2)))]
+    changes += [("names", each) for each in names]
     for i, (name, value) in enumerate(changes):
         write_arrays(tmp_path / f"{i}", "pcvm model", {**arrays, name: np.array(value)})
         crafted.append((f"{i}", "has no model"))

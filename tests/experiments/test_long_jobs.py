@@ -80,8 +80,7 @@ def test_a_stopped_job_goes_on_with_the_rest(costly, tmp_path, monkeypatch, tuni
 def test_what_other_inputs_or_a_damaged_file_left_behind_is_not_used(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "_PAUSE", 0.0)
     path = tmp_path / "tune-000.part"
-    first = Progress(path, {"seed": 0})
-    assert first({"C": 1.0}, lambda: 0.25) == 0.25
+    assert Progress(path, {"seed": 0})({"C": 1.0}, lambda: 0.25) == 0.25
     assert Progress(path, {"seed": 0})({"C": 1.0}, lambda: 0.5) == 0.25
     assert Progress(path, {"seed": 0})({"C": 2.0}, lambda: 0.5) == 0.5
     assert Progress(path, {"seed": 1})({"C": 1.0}, lambda: 0.5) == 0.5
@@ -99,6 +98,5 @@ def test_seconds_of_stopped_runs_count(tmp_path):
 
 def test_quick_candidates_leave_no_file(tmp_path):
     path = tmp_path / "tune-000.part"
-    kept = Progress(path, {})
-    assert kept({"C": 1.0}, lambda: 0.5) == 0.5
+    assert Progress(path, {})({"C": 1.0}, lambda: 0.5) == 0.5
     assert not path.exists()

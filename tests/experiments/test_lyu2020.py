@@ -57,8 +57,7 @@ def test_warnings_of_fits_are_counted(tmp_path):
     few = {"sets": ["ring_4_100"], "classifiers": ["mRVM1"], "repeats": 1}
     report = reported("lyu2020-complexity", tmp_path, **few)
     titles = {each.title: each for each in report.sections}
-    warned = any(each["warnings"] for each in report.records)
-    assert ("What fits warned of" in titles) == warned
+    assert ("What fits warned of" in titles) == any(each["warnings"] for each in report.records)
     noisy = replace(report, records=(report.records[0] | {"warnings": ["A: \nb\nFile x"]},))
     table = {each.title: each for each in sections_of(noisy)}["What fits warned of"].table
     assert table.loc["mRVM1"].tolist() == ["A: b", "1 of 1"]

@@ -52,8 +52,7 @@ def test_generated_sets_are_drawn_anew():
     disjoint(problem)
     assert [len(part) for part in problem.splits[2]] == [100, 1000]
     assert len(problem.X) == 3300
-    again = realise("half_gaussians_4", RAETSCH, 1, seed=0)
-    assert again.checksum(0) == problem.checksum(0)
+    assert realise("half_gaussians_4", RAETSCH, 1, seed=0).checksum(0) == problem.checksum(0)
 
 
 def test_columns_are_prepared_on_the_training_part(monkeypatch):
@@ -77,8 +76,7 @@ def test_columns_are_prepared_on_the_training_part(monkeypatch):
     unknown = np.isnan(X[rows, 0])
     centred = X[rows, 0] - np.nanmedian(X[rows, 0])
     assert len(set(train[unknown, 0].round(9))) == 1  # all at the median
-    order = np.argsort(centred[~unknown])
-    assert (np.diff(train[~unknown, 0][order]) >= 0).all()
+    assert (np.diff(train[~unknown, 0][np.argsort(centred[~unknown])]) >= 0).all()
     # the other way: rows are left out, and said to be
     monkeypatch.setattr(protocols, "source_of", lambda name: Source(100, 3, "here"))
     data.X[:, 2] = 1.0
@@ -109,8 +107,7 @@ def test_seeds_depend_on_names_alone():
 
 def test_real_realisations_come_first(data_folder):
     problem = realise("heart", RAETSCH, 8, seed=0, folder=data_folder)
-    kinds = [origin.split(",")[0] for origin in problem.origins]
-    assert kinds == ["stored"] * 5 + ["drawn"] * 3
+    assert [origin.split(",")[0] for origin in problem.origins] == ["stored"] * 5 + ["drawn"] * 3
     assert {len(train) for train, _ in problem.splits} == {170}
     disjoint(problem)
     ripley = realise("ripley", Protocol("", "subsets"), 3, seed=0, folder=data_folder)

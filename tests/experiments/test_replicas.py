@@ -64,8 +64,7 @@ def test_clipping_ends_below_the_maximum():
     given_ = given_classes(*classes(60, 3, 2), Hyperprior.plug_in(), 2.0)
     clipped = clipped_em(given_, Start.default(given_))
     assert (clipped.weight * given_.sign >= 0).all()
-    exact = fit_em(given_)
-    assert exact.log_posterior > clipped.log_posterior + 0.1
+    assert fit_em(given_).log_posterior > clipped.log_posterior + 0.1
 
 
 @pytest.mark.parametrize("prior", [IMPROPER["jeffreys"], PROPER["heavy"]], ids=str)
@@ -75,15 +74,13 @@ def test_the_step_of_several_scores_by_hand(prior):
     With s^2 the reciprocal of the bias' expected precision it is ``s^2 1'(z - Phi w) / (1 + N s^2)``.
     """
     given_ = given_classes(*classes(24, 3, 6), prior, 1.0)
-    rng = np.random.default_rng(0)
-    weight = given_.sign * rng.uniform(0.3, 1.2, given_.sign.shape)
+    weight = given_.sign * np.random.default_rng(0).uniform(0.3, 1.2, given_.sign.shape)
     bias = np.array([0.7, -1.4, 0.2])
     latent = given_.Phi @ weight + bias
     found = clipped_em(given_, Start(weight, bias), max_iter=1)
     z = response_mean(latent, given_.label)
     for c in range(3):
-        precision = prior.weight_precision(weight[:, c])
-        matrix = given_.Phi.T @ given_.Phi + np.diag(precision)
+        matrix = given_.Phi.T @ given_.Phi + np.diag(prior.weight_precision(weight[:, c]))
         wanted = np.linalg.solve(matrix, given_.Phi.T @ (z[:, c] - bias[c]))
         wanted[(wanted * given_.sign[:, c] < 0) | (np.abs(wanted) <= 1e-3)] = 0.0
         np.testing.assert_allclose(found.weight[:, c], wanted, atol=1e-9)

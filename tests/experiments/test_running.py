@@ -106,8 +106,7 @@ def test_lyus_protocol_tunes_and_scores_on_different_partitions(finished):
     store = Store(finished)
     tuned = [store.read(JobName("iris", "SVM", "tune", k)) for k in (0, 1)]
     mean = np.mean([record["errors"] for record in tuned], axis=0)
-    scored = store.read(JobName("iris", "SVM", "score", 2))
-    chosen = tuned[0]["choices"].index(scored["parameters"])
+    chosen = tuned[0]["choices"].index(store.read(JobName("iris", "SVM", "score", 2))["parameters"])
     assert mean[chosen] == mean.min()
     assert tuned[0]["choices"] == tuned[1]["choices"]
     # MLR has nothing to choose
@@ -290,8 +289,7 @@ def test_tuning_that_fails_is_said_where_it_is_missed(tmp_path, monkeypatch):
     def broken(setting):
         raise RuntimeError("broken")
 
-    row = replace(CLASSIFIERS["SVM"], make=broken, draft=broken)
-    monkeypatch.setitem(CLASSIFIERS, "SVM", row)
+    monkeypatch.setitem(CLASSIFIERS, "SVM", replace(CLASSIFIERS["SVM"], make=broken, draft=broken))
     report = go_on(tmp_path / "run", classifiers=["SVM", "MLR"])
     assert len(report.failures) == 2 * (2 + 2)
     assert report.failures["reason"].str.contains("every tuning job of SVM failed").sum() == 4
@@ -407,8 +405,7 @@ def test_experiments_on_generated_sets(name, tmp_path):
 @pytest.mark.parametrize("name", [name for name, each in EXPERIMENTS.items() if each.run == name])
 def test_a_small_part_of_every_experiment(name, tmp_path, data_folder):
     options = {"repeats": 2, "small": True, "jobs": 2, "folder": data_folder}
-    report = reported(name, tmp_path / "run", **options)
-    check_report(report, tmp_path / "run", tmp_path / "report")
+    check_report(reported(name, tmp_path / "run", **options), tmp_path / "run", tmp_path / "report")
 
 
 def test_records_have_checksums(tmp_path):

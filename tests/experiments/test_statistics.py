@@ -72,8 +72,7 @@ def test_iman_davenport_is_the_two_way_analysis_of_variance_of_ranks():
 
 
 def test_friedman_at_its_edges():
-    same = pd.DataFrame(np.tile([1.0, 2.0, 3.0], (4, 1)))
-    assert statistics.friedman_test(same).f_p_value == 0.0
+    assert statistics.friedman_test(pd.DataFrame(np.tile([1.0, 2.0, 3.0], (4, 1)))).f_p_value == 0.0
     assert statistics.friedman_test(pd.DataFrame(np.ones((4, 3)))).p_value == 1.0
     with pytest.raises(ValueError, match="1 complete sets and 3 classifiers"):
         statistics.friedman_test(pd.DataFrame([[1.0, 2.0, 3.0], [np.nan, 1.0, 2.0]]))
@@ -252,7 +251,6 @@ def test_statistics_of_lyu2020(own, measure):
 
 def test_lyu2020_compares_z_with_the_wrong_number():
     """Eq. 42's z belongs to q = 2.326; against the CD of 2.176 two more differences seem significant."""
-    paper = printed("lyu2020-table4", "error")
-    z = statistics.bonferroni_dunn(paper, 8, "mPCVM1").table["z"]
+    z = statistics.bonferroni_dunn(printed("lyu2020-table4", "error"), 8, "mPCVM1").table["z"]
     assert (z > statistics.critical_difference(8, 6)).sum() == 5
     assert sorted(z.index[z > statistics.critical_value(6)]) == ["DLSR", "MLR", "SVM"]

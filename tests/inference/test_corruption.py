@@ -37,8 +37,7 @@ def spoilt_copies(good, folder, seeds, read, errors):
 
 
 def check_results(model, folder, seeds):
-    result = map_result(model)
-    good = save(result, folder / "good.zarr")
+    good = save(map_result(model), folder / "good.zarr")
     named = 0
     for _, _, found in spoilt_copies(good, folder, seeds, load, StoreError):
         if found is None:

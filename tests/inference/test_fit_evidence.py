@@ -72,8 +72,7 @@ def test_a_search_from_the_bottom_up_is_the_cores(name):
     assert 0 < n_kept < len(core.weight) / 2
     if name != "mRVM1":
         assert (posterior["weight"] * tree["constant_data"]["signs"] >= 0).all()
-    centres = tree["constant_data"]["centres"].values
-    predictions = pcvm.predict(tree, centres)["predictions"]
+    predictions = pcvm.predict(tree, tree["constant_data"]["centres"].values)["predictions"]
     np.testing.assert_allclose(predictions["latent"].values[0, 0], core.latent, atol=1e-9)
 
 

@@ -57,12 +57,10 @@ def test_the_posterior_of_a_random_width():
 
 
 def test_starts():
-    X, label = blobs(40, seed=43)
-    model = pcvm_model(X, label, hyperprior=Hyperprior.jeffreys())
+    model = pcvm_model(*blobs(40, seed=43), hyperprior=Hyperprior.jeffreys())
 
     def fit(start):
-        result = find_map_em(model, start=start, progressbar=False)
-        return result["posterior"]["weight"].values[0, 0]
+        return find_map_em(model, start=start, progressbar=False)["posterior"]["weight"].values
 
     np.testing.assert_array_equal(fit("default"), fit(Start.default(read(model, "em"))))
     for name in ("random", "chen2009"):
@@ -73,40 +71,29 @@ def test_starts():
 
 
 def test_an_unfinished_fit_says_so(caplog):
-    X, label = blobs(40, seed=45)
+    model = pcvm_model(*blobs(40, seed=45))
     with caplog.at_level(logging.WARNING):
-        result = find_map_em(pcvm_model(X, label), options=EMOptions(max_iter=1), progressbar=False)
+        result = find_map_em(model, options=EMOptions(max_iter=1), progressbar=False)
     assert not result["optimizer_result"]["success"].item()
     assert "max_iter iterations" in caplog.text
 
 
-def test_the_progress_bar_goes_to_stderr(capsys):
-    X, label = blobs(20, seed=46)
-    find_map_em(pcvm_model(X, label))
+def test_the_model_on_the_stack_is_used_and_the_progress_bar_goes_to_stderr(capsys):
+    with pcvm_model(*blobs(20, seed=46)):
+        assert find_map_em()["optimizer_result"]["success"].item()
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "EM" in captured.err
 
 
-def test_the_model_on_the_stack_is_used():
-    X, label = blobs(20, seed=47)
-    with pcvm_model(X, label):
-        result = find_map_em(progressbar=False)
-    assert result["optimizer_result"]["success"].item()
+FAILS = [(sampling, "_report", "nuts"), (pm, "compute_log_likelihood", "nuts")]
+FAILS += [(results, "pack", "gibbs"), (chains, "judge", "gibbs")]
 
 
-@pytest.mark.parametrize("where", ["convergence", "log likelihood", "packing", "rounds"])
-def test_draws_are_handed_back_with_what_fails_after_them(where, monkeypatch):
+@pytest.mark.parametrize(("place", "name", "method"), FAILS)
+def test_draws_are_handed_back_with_what_fails_after_them(place, name, method, monkeypatch):
     """Whatever is raised once there are draws, an interrupt too, has them."""
-    X, label = blobs(20, seed=40)
-    model = pcvm_model(X, label, width=1.2)
-    method = "nuts" if where in ("convergence", "log likelihood") else "gibbs"
-    place, name = {
-        "convergence": (sampling, "_report"),
-        "log likelihood": (pm, "compute_log_likelihood"),
-        "packing": (results, "pack"),
-        "rounds": (chains, "judge"),
-    }[where]
+    model = pcvm_model(*blobs(20, seed=40), width=1.2)
     few = SHALLOW if method == "nuts" else {"max_sweeps": 1500}
     monkeypatch.setattr(place, name, interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:
@@ -114,8 +101,7 @@ def test_draws_are_handed_back_with_what_fails_after_them(where, monkeypatch):
     monkeypatch.undo()
     draws = caught.value.draws
     latent = draws["posterior"]["latent"].values if method == "nuts" else draws["latent"]
-    assert latent.shape[0] == 2
-    assert latent.shape[2] == 20
+    assert latent.shape[::2] == (2, 20)
     assert "in the attribute draws" in caught.value.__notes__[0]
 
 
@@ -125,23 +111,16 @@ def test_one_verdict_on_convergence(caplog):
     away = draws + np.arange(4)[:, None, None]
     X, label = blobs(3, seed=1)
     model = pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5), basis=X, signs=label)
-    for weight, latent, width, ok in [
-        (draws, draws, draws, True),
-        (away, draws, draws, True),
-        (draws, away, draws, False),
-        (draws, draws, away, False),
-    ]:
-        values = {
-            "magnitude": (("basis",), weight),
-            "latent": (("obs",), latent),
-            "width": ((), width[..., 0]),
-        }
-        tree = pack(model, values, {})
+    for at in range(4):
+        weight, latent, width = (away if i == at else draws for i in range(3))
+        ok, width = at in (0, 3), width[..., 0]
+        values = {"magnitude": (("basis",), weight), "latent": (("obs",), latent)}
+        tree = pack(model, values | {"width": ((), width)}, {})
         caplog.clear()
         sampling._report(tree, model)
         found = convergence(tree)
         assert found.ok == ok == (not caplog.messages)
-        assert chains._is_enough({"latent": latent, "width": width[..., 0]}) == ok
+        assert chains._is_enough({"latent": latent, "width": width}) == ok
         if not ok:
             assert caplog.messages == [str(found)]
             assert f"latent function, width: worst r-hat {found.rhat:.3f}" in str(found)

@@ -52,8 +52,7 @@ def test_a_result_names_rows_likelihood_prior_kernel_and_bias(tmp_path):
 def test_the_likelihood_comes_back_with_its_numbers():
     X, label, _ = three_blobs()
     target = X[:, 0]
-    several = map_result(pcvm.mrvm_model(X, label))
-    assert likelihood_of(several) == MultinomialProbit(3)
+    assert likelihood_of(map_result(pcvm.mrvm_model(X, label))) == MultinomialProbit(3)
     known = pcvm.fit_evidence(pcvm.rvm_model(X, target, noise=0.5))
     assert likelihood_of(known) == Normal(0.5)
     logit = pcvm.fit_evidence(pcvm.rvm_model(X, label > 0, likelihood="logit"))
@@ -110,8 +109,7 @@ def test_each_draw_has_its_own_noise_and_link():
 @NOT_CONVERGED
 def test_plain_results_name_a_likelihood_that_their_shapes_do_not_tell():
     X, label = blobs(20, seed=7)
-    logit = plain(pcvm.rvm_model(X, label, likelihood="logit"))
-    assert likelihood_of(logit) == Logit()
+    assert likelihood_of(plain(pcvm.rvm_model(X, label, likelihood="logit"))) == Logit()
     noisy = plain(pcvm.pcvm_model(X, label, likelihood=NoisyProbit(0.1)))
     predictions = pcvm.predict(noisy, X)["predictions"]
     assert_allclose(predictions["probability"], 0.1 + 0.8 * ndtr(predictions["latent"].values))
@@ -131,8 +129,7 @@ def test_each_draw_has_its_own_share_of_flipped_labels():
 
 
 def test_models_by_hand_are_fitted_and_packed_whatever_their_names():
-    rng = np.random.default_rng(4)
-    X = rng.normal(size=(30, 2))
+    X = np.random.default_rng(4).normal(size=(30, 2))
     y, s = (X[:, 0] > 0).astype(int), np.where(X[:, 0] > 0, 1.0, -1.0)
     Phi = np.exp(-np.square(X[:, None] - X[None]).sum(-1))
     with pm.Model() as labels:
@@ -145,8 +142,7 @@ def test_models_by_hand_are_fitted_and_packed_whatever_their_names():
     with pm.Model() as numbers:
         weight = FreeWeight("w", 2.0, 0.3, shape=30)
         pm.Normal("t", mu=Phi @ weight + MarginalBias("off", 1.5, 0.7), sigma=0.3, observed=X[:, 1])
-    fit = pcvm.fit_evidence(numbers)
-    assert_array_equal(fit["observed_data"]["t"].values, X[:, 1])
+    assert_array_equal(pcvm.fit_evidence(numbers)["observed_data"]["t"].values, X[:, 1])
 
 
 # --- points
@@ -155,8 +151,7 @@ def test_models_by_hand_are_fitted_and_packed_whatever_their_names():
 @pytest.fixture(scope="module")
 def result():
     X, label = blobs(30, seed=30)
-    words = np.where(label > 0, "ill", "healthy")
-    return map_result(pcvm.pcvm_model(X, words, width=1.2)), X
+    return map_result(pcvm.pcvm_model(X, np.where(label > 0, "ill", "healthy"), width=1.2)), X
 
 
 def test_groups_and_shapes(result):

@@ -25,10 +25,8 @@ def small(prior=None, n=16, seed=5):
 
 
 def test_precisions_drawn_afterwards():
-    model = small("default")
-    tree = pcvm.sample(model, method="gibbs", draws=500, **QUIET)
-    with_precisions = pcvm.draw_precisions(tree, random_seed=2)
-    draws = with_precisions["posterior"]
+    tree = pcvm.sample(small("default"), method="gibbs", draws=500, **QUIET)
+    draws = pcvm.draw_precisions(tree, random_seed=2)["posterior"]
     assert "precision" not in tree["posterior"]
     prior = pcvm.Hyperprior(*tree["constant_data"]["hyperprior"].values)
     # Gamma(c + 1/2, rate d + w^2/2), Chen et al. 2009 appendix A; its mean is eq. 24
@@ -45,8 +43,7 @@ def test_precisions_drawn_afterwards():
 
 def test_shared_precisions_are_drawn_given_all_weights_of_a_basis():
     X, prior = blobs(12)[0], pcvm.Hyperprior(2.0, 0.3, 1.5, 0.7)
-    model = pcvm.mrvm_model(X, np.arange(12) % 3, hyperprior=prior, shared=True)
-    with model:
+    with pcvm.mrvm_model(X, np.arange(12) % 3, hyperprior=prior, shared=True):
         drawn = pm.sample_prior_predictive(1500, random_seed=1, compile_kwargs=FAST)
     drawn["posterior"] = drawn["prior"].to_dataset()
     precision = pcvm.draw_precisions(drawn, random_seed=2)["posterior"]["precision"]
@@ -94,8 +91,7 @@ def test_gibbs_draws_of_a_learned_scale_have_it_too():
     found = pcvm.add_log_prior(result, model)["log_prior"]
     rate = result["posterior"]["rate"]
     np.testing.assert_allclose(found["rate"], stats.gamma.logpdf(rate, 2.0, scale=0.25), atol=1e-9)
-    size = result["posterior"]["magnitude"]
-    wanted = half_t(size, 2.0, rate.values[..., None])
+    wanted = half_t(result["posterior"]["magnitude"], 2.0, rate.values[..., None])
     np.testing.assert_allclose(found["magnitude"], wanted, atol=1e-9)
 
 
@@ -114,14 +110,12 @@ def test_another_model_is_refused(drawn):
 # --- mixtures
 
 
-@pytest.fixture(scope="module")
-def data():
-    return blobs(30)
+X, LABEL = blobs(30)
 
 
 @pytest.fixture(scope="module")
-def parts(data):
-    models = [pcvm.pcvm_model(*data, width=w, basis="kmeans", signs="both") for w in WIDTHS]
+def parts():
+    models = [pcvm.pcvm_model(X, LABEL, width=w, basis="kmeans", signs="both") for w in WIDTHS]
     return [pcvm.sample(each, random_seed=i, **SHORT) for i, each in enumerate(models)]
 
 
@@ -142,9 +136,9 @@ def test_each_has_its_share_of_every_chain(parts, mixed):
             assert {row.tobytes() for row in kept} <= {row.tobytes() for row in there}
 
 
-def test_predictions_are_the_weighted_mean(data, parts):
+def test_predictions_are_the_weighted_mean(parts):
     """As many draws of each: what a share of them predicts is their part of the mixture."""
-    X_new = data[0][:5] + 0.3
+    X_new = X[:5] + 0.3
     mixed = pcvm.mixture(parts, [0.5, 0.5])
     found = pcvm.predict(mixed, X_new)["predictions"]["probability"]
     for w, part in zip(WIDTHS, parts, strict=True):
@@ -154,29 +148,29 @@ def test_predictions_are_the_weighted_mean(data, parts):
         np.testing.assert_allclose(np.sort(of_width, axis=0), np.sort(wanted, axis=0), atol=1e-12)
 
 
-def test_it_is_a_result_of_an_unknown_width(data, parts, mixed, tmp_path):
-    X, y = data
+def test_it_is_a_result_of_an_unknown_width(parts, mixed, tmp_path):
     assert "Phi" not in mixed["constant_data"]
     assert json.loads(mixed.attrs["pieces"])["kernel"]["width"] is None
     back = pcvm.load(pcvm.save(mixed, tmp_path / "mixed.zarr"))
     found, wanted = (pcvm.predict(each, X)["predictions"] for each in (back, mixed))
     np.testing.assert_array_equal(found["probability"], wanted["probability"])
-    mode = map_result(pcvm.pcvm_model(X, y, width=WIDTHS[0], basis="kmeans", signs="both"))
-    found = pcvm.compare(mode, parts[0], X, y, rivals={"mixture": mixed}).table
+    mode = map_result(pcvm.pcvm_model(X, LABEL, width=WIDTHS[0], basis="kmeans", signs="both"))
+    found = pcvm.compare(mode, parts[0], X, LABEL, rivals={"mixture": mixed}).table
     assert np.isfinite(found["log loss"]).all()
 
 
-def test_a_fixed_scale_becomes_a_variable(data):
-    models = [pcvm.pcvm_model(*data, width=w, basis=6, hyperprior="default") for w in WIDTHS]
+def test_a_fixed_scale_becomes_a_variable():
+    models = [pcvm.pcvm_model(X, LABEL, width=w, basis=6, hyperprior="default") for w in WIDTHS]
     mixed = pcvm.mixture([pcvm.sample(each, random_seed=1, **SHORT) for each in models], WEIGHTS)
     rate, width = mixed["posterior"]["rate"].values, mixed["posterior"]["width"].values
     for w, model in zip(WIDTHS, models, strict=True):
         assert set(rate[width == w]) == {model["hyperprior"].get_value()[1]}
 
 
-def test_what_is_no_mixture(data, parts, mixed):
-    X, y = data
-    fewer = pcvm.sample(pcvm.pcvm_model(X, y, width=1.0, basis="kmeans"), random_seed=1, **SHORT)
+def test_what_is_no_mixture(parts, mixed):
+    fewer = pcvm.sample(
+        pcvm.pcvm_model(X, LABEL, width=1.0, basis="kmeans"), random_seed=1, **SHORT
+    )
     shorter = parts[0].copy()
     shorter["posterior"] = shorter["posterior"].to_dataset().isel(draw=slice(30))
     for posteriors, weights, words in (

@@ -139,16 +139,14 @@ def test_the_default_prior_of_free_weights_has_the_size_that_is_asked_for():
         rvm_latent(X, name="f", width=1.0, basis=6)
         rvm_latent(X, name="g", width=1.0, basis=6, size=30.0)
     small, large = (model[f"{name}_hyperprior"].get_value() for name in "fg")
-    centres = model["f_centres"].get_value()
-    default = Hyperprior.default(RBF(1.0)(X, centres), None)
+    default = Hyperprior.default(RBF(1.0)(X, model["f_centres"].get_value()), None)
     assert small.tolist() == [default.c, default.d, default.e, default.f]
     assert large == pytest.approx(small * [1.0, 225.0, 1.0, 225.0])
 
 
 def test_free_weights_with_their_precisions_have_a_density():
     with pm.Model() as model:
-        g = rvm_latent(X, precision="joint", width=1.0)
-        pm.Normal("y", g, 1.0, observed=LABEL)
+        pm.Normal("y", rvm_latent(X, precision="joint", width=1.0), 1.0, observed=LABEL)
     zero = {"precision": np.ones(16), "bias_precision": 1.0, "weight": np.zeros(16), "bias": 0.0}
     assert np.isfinite(model.compile_logp(mode="FAST_COMPILE")(value_point(model, zero)))
 

@@ -40,8 +40,7 @@ def test_distribution_functions_and_quantiles_are_the_student_ts():
         (pm.icdf(bias, 1e-30), student().ppf(1e-30)),
     ]
     graphs, wanted = zip(*pairs, strict=True)
-    found = values(list(graphs))
-    for one, other in zip(found, wanted, strict=True):
+    for one, other in zip(values(list(graphs)), wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-10)
 
 

@@ -154,8 +154,7 @@ def test_a_number_of_bases_is_chosen_within_each_class():
 @pytest.mark.parametrize("name", BUILDERS)
 def test_nuts_converges_for_three_classes(name):
     X, _, y = three_blobs(60)
-    model = BUILDERS[name](X, y, width=1.5)
-    result = pcvm.sample(model, method="nuts", random_seed=1, **SAMPLING)
+    result = pcvm.sample(BUILDERS[name](X, y, width=1.5), method="nuts", random_seed=1, **SAMPLING)
     latent = result["posterior"].to_dataset()[["latent"]]
     assert az.rhat(latent)["latent"].max() <= 1.01
     assert az.ess(latent)["latent"].min() >= 400

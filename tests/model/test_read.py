@@ -90,8 +90,7 @@ def test_pieces_of_other_priors_come_back_exactly():
     shared = read(pcvm.mrvm_model(X, CLASS, shared=True, hyperprior=PROPER))
     assert shared.hyperprior == SharedHyperprior(2.0, 0.3, 1.5, 0.7)
     assert shared.shared
-    noise = read(pcvm.rvm_model(X, TARGET, noise=0.3)).likelihood.noise
-    assert noise == 0.3
+    assert read(pcvm.rvm_model(X, TARGET, noise=0.3)).likelihood.noise == 0.3
     assert np.isnan(read(pcvm.rvm_model(X, TARGET)).likelihood.noise)
     assert find_parts(pcvm.rvm_model(X, TARGET)).nuisances[0].name == "noise"
 
@@ -127,8 +126,7 @@ def test_other_ways_to_write_the_same():
     assert problem.hyperprior == pcvm.Hyperprior(1.0, 0.5, 1.0, 0.5)
     with pm.Model() as model:
         w = pcvm.MarginalWeight("size", 1.0, 0.5, shape=(18, 3))
-        ell = pm.HalfNormal("ell")
-        latent = pt.exp(-squared_distances(X, X) / ell**2) @ w
+        latent = pt.exp(-squared_distances(X, X) / pm.HalfNormal("ell") ** 2) @ w
         pcvm.MultinomialProbit("k", latent, observed=CLASS)
     problem = read(model)
     assert problem.likelihood.n_classes == 3
@@ -232,8 +230,7 @@ def test_what_is_not_the_familys_is_refused(model, words):
 
 def test_unknown_kernels_are_refused_by_name():
     with pm.Model() as model:
-        ell = pm.LogNormal("ell", 0.0, 0.5)
-        pcvm.pcvm_model(X, LABEL, kernel=pm.gp.cov.Matern52(2, ls=ell))
+        pcvm.pcvm_model(X, LABEL, kernel=pm.gp.cov.Matern52(2, ls=pm.LogNormal("ell", 0.0, 0.5)))
     refused(r"depend on \['ell'\] in another way than an RBF", read, model)
     with pytest.raises(ValueError, match="width is a random variable, 'width'"):
         read(pcvm.rvm_model(X, LABEL, likelihood="logit", width=pm.LogNormal.dist()), "evidence")

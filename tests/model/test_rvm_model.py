@@ -25,8 +25,7 @@ def test_log_density_is_that_of_the_formulas(likelihood):
     X, y = data_for(likelihood)
     model = rvm_model(X, y, likelihood=likelihood, width=1.3, hyperprior=PRIOR)
     Phi = design_matrix("rbf", X, X, 1.3)
-    rng = np.random.default_rng(0)
-    weight, bias, noise = rng.normal(size=25), 0.7, 0.4
+    weight, bias, noise = np.random.default_rng(0).normal(size=25), 0.7, 0.4
     latent = Phi @ weight + bias
     wanted = stats.t(4, scale=np.sqrt(0.15)).logpdf(weight).sum()
     wanted += stats.t(3, scale=np.sqrt(0.7 / 1.5)).logpdf(bias)

@@ -11,8 +11,7 @@ def test_a_start_may_be_given():
     model = sparse_probit_model(X, label, prior="laplace")
     given = {"options": EMOptions(tol=1e-9), "progressbar": False}
     first = find_map_em(model, **given)["posterior"]["weight"]
-    start = Start(np.full(5, 0.1), 0.1)
-    other = find_map_em(model, start=start, **given)["posterior"]["weight"]
+    other = find_map_em(model, start=Start(np.full(5, 0.1), 0.1), **given)["posterior"]["weight"]
     np.testing.assert_allclose(first, other, atol=1e-6)  # the L1-penalised probit has one maximum
 
 
@@ -32,8 +31,7 @@ def test_new_rows_of_other_features_are_set_by_their_inputs(features):
 
 def test_a_proper_form_is_sampled():
     X, label = blobs(40, 2, seed=3, gap=3.0)
-    model = sparse_probit_model(X, label, prior="laplace")
-    with model:
+    with sparse_probit_model(X, label, prior="laplace"):
         draws = pm.sample(
             draws=60, tune=100, chains=1, nuts_sampler="pymc", progressbar=False, random_seed=1,
             max_treedepth=4, compute_convergence_checks=False,

@@ -16,17 +16,15 @@ def point_at(model, result):
     return point_of(model, EMState(weight, bias, np.empty(0), width, np.nan))
 
 
-@pytest.fixture(scope="module")
-def data():
-    # under other data Newton's steps may end in another mode: they have other Gram matrices, to rounding
-    X, label = blobs(40, seed=20, fixed=True)
-    return X, (label > 0).astype(int)
+# under other data Newton's steps may end in another mode: they have other Gram matrices, to rounding
+X, LABEL = blobs(40, seed=20, fixed=True)
+Y = (LABEL > 0).astype(int)
 
 
 @pytest.mark.parametrize("update", ["em", "newton"])
-def test_steps_are_what_find_map_em_does(data, update):
+def test_steps_are_what_find_map_em_does(update):
     """To rounding for EM; Newton's steps carry a Gram matrix along there, and make it anew here."""
-    model = pcvm.pcvm_model(*data, width=1.2)
+    model = pcvm.pcvm_model(X, Y, width=1.2)
     step = pcvm.EMStep(model, pcvm.EMOptions(update=update))
     point, trace = step.initial_point(), []
     for _ in range(15):
@@ -39,10 +37,9 @@ def test_steps_are_what_find_map_em_does(data, update):
     np.testing.assert_allclose(found[-3:], trace[-3:], atol=1e-8)
 
 
-def test_a_free_width_is_maximised_with_its_prior(data):
-    X, y = data
+def test_a_free_width_is_maximised_with_its_prior():
     width, prior = pm.LogNormal.dist(0.0, 0.5), pcvm.Hyperprior.plug_in()
-    model = pcvm.pcvm_model(X, y, width=width, hyperprior=prior)
+    model = pcvm.pcvm_model(X, Y, width=width, hyperprior=prior)
     options = pcvm.EMOptions(tol=1e-8, max_iter=5000)
     result = pcvm.find_map_em(model, options=options, progressbar=False)
     logp = model.compile_logp(jacobian=False)
@@ -57,23 +54,21 @@ def test_a_free_width_is_maximised_with_its_prior(data):
     assert again["width_log__"] == pytest.approx(point["width_log__"], abs=1e-4)
 
 
-def test_a_random_width_that_do_has_fixed(data):
-    X, y = data
+def test_a_random_width_that_do_has_fixed():
     prior = pcvm.Hyperprior.plug_in()
-    free = pcvm.pcvm_model(X, y, width=pm.LogNormal.dist(0.0, 0.5), hyperprior=prior)
+    free = pcvm.pcvm_model(X, Y, width=pm.LogNormal.dist(0.0, 0.5), hyperprior=prior)
     fixed = map_result(pm.do(free, {"width": 1.3}))
-    wanted = map_result(pcvm.pcvm_model(X, y, width=1.3, hyperprior=prior))
+    wanted = map_result(pcvm.pcvm_model(X, Y, width=1.3, hyperprior=prior))
     found, wanted = (each["posterior"]["weight"] for each in (fixed, wanted))
     np.testing.assert_allclose(found, wanted, atol=1e-10)
 
 
-def test_models_that_em_cannot_read(data):
-    X, y = data
-    refused("explicit precisions", pcvm.EMStep, pcvm.pcvm_model(X, y, precision="joint"))
+def test_models_that_em_cannot_read():
+    refused("explicit precisions", pcvm.EMStep, pcvm.pcvm_model(X, Y, precision="joint"))
     with pm.Model() as named:
-        pcvm.pcvm_model(X, y, width=pm.LogNormal("ell", 0.0, 1.0))
+        pcvm.pcvm_model(X, Y, width=pm.LogNormal("ell", 0.0, 1.0))
     assert read(named, "em").moves is not None  # whatever its name
-    refused("logit likelihood", pcvm.EMStep, pcvm.rvm_model(X, y, likelihood="logit"))
+    refused("logit likelihood", pcvm.EMStep, pcvm.rvm_model(X, Y, likelihood="logit"))
 
 
 LOG_NORMAL = pm.LogNormal.dist(0.0, 0.5)
@@ -91,8 +86,7 @@ ROWS = {  # further ones than the contract's
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_every_row_of_em_steps_on_pymcs_points(row, data):
-    X, _ = data
+def test_every_row_of_em_steps_on_pymcs_points(row):
     model = ROWS[row](X, np.arange(len(X)) % 3)
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     step = pcvm.EMStep(model, pcvm.EMOptions(update="newton" if "Newton" in row else "em"))
@@ -109,9 +103,8 @@ def test_every_row_of_em_steps_on_pymcs_points(row, data):
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_gibbs_is_a_step_of_pymc(several, data):
-    X, y = data
-    model = pcvm.mpcvm_model(X, np.arange(len(X)) % 3) if several else pcvm.pcvm_model(X, y)
+def test_gibbs_is_a_step_of_pymc(several):
+    model = pcvm.mpcvm_model(X, np.arange(len(X)) % 3) if several else pcvm.pcvm_model(X, Y)
     step = pcvm.PCVMGibbs(model=model, rng=1)
     point = model.initial_point(0)
     new, _ = step.step(point)
