@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from problems import blobs, refused
+from problems import basis_of, blobs, refused
 from scipy import sparse
 
 import pcvm_pymc as pcvm
@@ -76,7 +76,7 @@ def _regressed(rows, new):
 
 def _modelled(rows, new):
     model = pcvm.pcvm_model(rows, LABEL, width=1.0)
-    return model["Phi"].get_value(), pcvm.new_data(model, new)["new_data"]["Phi"]
+    return np.hstack([basis_of(model), pcvm.new_data(model, new)["new_data"]["X"]])
 
 
 @pytest.mark.parametrize("used", [_classified, _regressed, _modelled])
