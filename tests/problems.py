@@ -22,6 +22,7 @@ PROPER = {
     "heavy": Hyperprior(1.0, 0.01, 0.5, 1.0),
     "half-Cauchy": Hyperprior(0.5, 0.005, 0.5, 1.0),
 }
+SEEDS, BIASES = st.integers(0, 2**32 - 1), st.sampled_from(["prior", "free", "none"])
 IMPROPER = {"jeffreys": Hyperprior.jeffreys(), "chen2009": Hyperprior.chen2009()}
 
 

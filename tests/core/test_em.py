@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import IMPROPER, PROPER, assert_monotone, awkward_data, blobs, problem, slopes
+from problems import IMPROPER, PROPER, SEEDS, assert_monotone, awkward_data, blobs, problem, slopes
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, initial_state, iterate, log_posterior
 from pcvm_pymc.core.pieces.kernels import rbf
@@ -16,17 +16,11 @@ from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.experiments.replicas.starts import random_start
 
 PRIORS = {**PROPER, **IMPROPER}
-SEEDS = st.integers(0, 2**32 - 1)
+UPDATES, FACTORS = st.sampled_from(["newton", "em"]), st.sampled_from([0.1, 1.0, 10.0])
 
 
 @settings(max_examples=50)
-@given(
-    awkward_data(),
-    st.sampled_from(sorted(PRIORS)),
-    st.sampled_from(["newton", "em"]),
-    st.sampled_from([0.1, 1.0, 10.0]),
-    SEEDS,
-)
+@given(awkward_data(), st.sampled_from(sorted(PRIORS)), UPDATES, FACTORS, SEEDS)
 def test_em_never_lowers_the_log_posterior(data, prior, update, factor, seed):
     X, label = data
     prob = problem(X, label, PRIORS[prior])
