@@ -10,10 +10,11 @@ import pytest
 from hypothesis import strategies as st
 from scipy.stats import gamma, norm
 
-from pcvm_pymc.core.em import ScalarRBFMoves
+from pcvm_pymc.core.em import ScalarRBFMoves, Start
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances, width_bounds
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
+from pcvm_pymc.core.pieces.probit import score
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.estimators.measures import classification_measures
 
@@ -22,6 +23,7 @@ PROPER = {
     "heavy": Hyperprior(1.0, 0.01, 0.5, 1.0),
     "half-Cauchy": Hyperprior(0.5, 0.005, 0.5, 1.0),
 }
+SEEDS, BIASES = st.integers(0, 2**32 - 1), st.sampled_from(["prior", "free", "none"])
 IMPROPER = {"jeffreys": Hyperprior.jeffreys(), "chen2009": Hyperprior.chen2009()}
 
 
@@ -118,6 +120,14 @@ def problem(X, label, hyperprior, width=None, *, free_width=False):
     if free_width:
         out = replace(out, moves=ScalarRBFMoves(squared, width_bounds(X)))
     return out
+
+
+def papers_step():
+    """Return a problem, a start, and the responses at it (Chen et al. 2009, eqs. 11-12): no sign binds."""
+    X, label = blobs(6, seed=4, gap=8.0)
+    prob, start = problem(X, label, Hyperprior(1.0, 0.5, 1.0, 0.5), 1.0), Start(0.3 * label, 0.1)
+    latent = prob.Phi @ start.weight + start.bias
+    return prob, start, latent + score(latent, label)
 
 
 def map_result(model):

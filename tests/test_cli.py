@@ -158,10 +158,8 @@ def test_compare_encodes_text_fills_in_and_tells_what_it_recognised(csv, tmp_pat
 @pytest.mark.usefixtures("one_classifier")
 def test_compare_reads_texts_as_they_are_written(csv, tmp_path, capsys):
     rows = csv.read_text().splitlines()
-    written = [
-        rows[0],
-        *(f'"{i}",{row}' for i, row in enumerate(rows[1:], 1)),
-    ]  # as R's write.table
+    # as R's write.table
+    written = [rows[0], *(f'"{i}",{row}' for i, row in enumerate(rows[1:], 1))]
     text = "\n".join(written).replace("cat", "DE ").replace("dog", "NA").replace(",", ";")
     (tmp_path / "other.csv").write_text(text)
     out = [tmp_path / "a", tmp_path / "b"]
@@ -171,6 +169,7 @@ def test_compare_reads_texts_as_they_are_written(csv, tmp_path, capsys):
     assert "classes DE, NA" in capsys.readouterr().out
 
 
+NO_SIZES = ["0", "-1", "1.5", "78", "nan", "inf"]
 RARE = "a,b\n" + "".join(f"{i},{'x' if i < 4 else 'y'}\n" for i in range(80))
 # text of x.csv, arguments, and words of the message
 BAD_INPUT = [
@@ -183,10 +182,7 @@ BAD_INPUT = [
     ("a,b\n1,x\n2,y\n", "compare x.csv --target c", "no column 'c'; its columns are a, b"),
     ("a,b\n1,x\n2,x\n3,x\n4,x\n5,y\n", "compare x.csv", "class y of"),
     (RARE, "compare x.csv --test-size 0.8", "fewer than two rows of a class"),
-    *(
-        (RARE, f"compare x.csv --test-size {n}", "--test-size is")
-        for n in ["0", "-1", "1.5", "78", "nan", "inf"]
-    ),
+    *((RARE, f"compare x.csv --test-size {n}", "--test-size is") for n in NO_SIZES),
     (RARE, "compare .", "is a folder"),
     (RARE, "compare x.csv --out x.csv", "is a file; needed a folder"),
     (None, "compare x.csv --width -2", "--width is '-2'; needed a positive number or auto"),

@@ -6,7 +6,7 @@ likelihood with nuisance parameters of its own names values for them in NUISANCE
 
 import json
 import warnings
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 
 import arviz as az
@@ -409,8 +409,3 @@ def test_an_estimator_is_the_model_route(key, likelihood, prior):
     wanted = found["probability"].values[0, 0]
     wanted = wanted if wanted.ndim == 2 else np.column_stack([1 - wanted, wanted])
     np.testing.assert_allclose(probability, wanted, atol=1e-5)
-
-
-def test_nuisance_parameters_named_here_are_the_pieces():
-    for name, values in NUISANCE.items():
-        assert set(values) <= {each.name for each in fields(LIKELIHOODS[name])}

@@ -104,14 +104,9 @@ def work():
 def killed_and_ended(setup, folder):
     """Kill some work so often, then let it end; return what the last kill had left."""
     path = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", DRIVER.replace("SETUP", setup), str(KILLS)],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-W", "ignore", "-c", DRIVER.replace("SETUP", setup), str(KILLS)]
+    options = {"env": os.environ | {"PYTHONPATH": path}, "capture_output": True, "text": True}
+    done = subprocess.run(command, cwd=folder, check=False, **options)
     assert done.returncode == 0, done.stderr
     assert (folder / "end-killed").read_bytes() == (folder / "end-calm").read_bytes()
     return next(line for line in done.stdout.splitlines() if line.startswith("left"))

@@ -5,28 +5,31 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import IMPROPER, PROPER, assert_monotone, awkward_data, blobs, problem, slopes
+from problems import (
+    IMPROPER,
+    PROPER,
+    SEEDS,
+    assert_monotone,
+    awkward_data,
+    blobs,
+    papers_step,
+    problem,
+    slopes,
+)
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, initial_state, iterate, log_posterior
 from pcvm_pymc.core.pieces.kernels import rbf
 from pcvm_pymc.core.pieces.likelihoods import Probit
 from pcvm_pymc.core.pieces.priors import PRUNING_PRECISION, Hyperprior, Laplace
-from pcvm_pymc.core.pieces.probit import score
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.experiments.replicas.starts import random_start
 
 PRIORS = {**PROPER, **IMPROPER}
-SEEDS = st.integers(0, 2**32 - 1)
+UPDATES, FACTORS = st.sampled_from(["newton", "em"]), st.sampled_from([0.1, 1.0, 10.0])
 
 
 @settings(max_examples=50)
-@given(
-    awkward_data(),
-    st.sampled_from(sorted(PRIORS)),
-    st.sampled_from(["newton", "em"]),
-    st.sampled_from([0.1, 1.0, 10.0]),
-    SEEDS,
-)
+@given(awkward_data(), st.sampled_from(sorted(PRIORS)), UPDATES, FACTORS, SEEDS)
 def test_em_never_lowers_the_log_posterior(data, prior, update, factor, seed):
     X, label = data
     prob = problem(X, label, PRIORS[prior])
@@ -82,17 +85,13 @@ def test_newton_and_em_reach_the_same_log_posterior(seed):
 
 def test_em_step_is_the_papers_for_one_iteration():
     """One "em" iteration against eqs. 11-12 (corrected) where no sign constraint binds."""
-    X, label = blobs(6, seed=4, gap=8.0)
-    prior = Hyperprior(1.0, 0.5, 1.0, 0.5)
-    prob = problem(X, label, prior, width=1.0)
-    start = Start(0.3 * label, 0.1)
+    prob, start, response = papers_step()
+    prior = prob.hyperprior
     [state] = islice(iterate(prob, start, EMOptions(update="em")), 1)
-    latent = prob.Phi @ start.weight + start.bias
-    response = latent + score(latent, label)
     D = np.column_stack([prob.Phi, np.ones(6)])
     penalty = np.diag(np.append(prior.weight_precision(start.weight), prior.bias_precision(0.1)))
     wanted = np.linalg.solve(D.T @ D + penalty, D.T @ response)
-    assert (wanted[:-1] * label > 0).all()
+    assert (wanted[:-1] * prob.label > 0).all()
     np.testing.assert_allclose(np.append(state.weight, state.bias), wanted, rtol=1e-9)
 
 

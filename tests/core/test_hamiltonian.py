@@ -33,23 +33,19 @@ def problem(likelihood=None, *, signed=False, prior=LEARNED, weight=None, bias="
     return Problem(Phi, label, sign, prior, likelihood, bias=bias).weighted(weight)
 
 
+TWO, THREE = (likelihoods.MultinomialProbit(n) for n in (2, 3))
+WEIGHT, SHARED = np.linspace(0.2, 3.0, 25), priors.SharedHyperprior(2.0, 3.0, 0.5, 0.7)
 PROBLEMS = {
     "probit": problem(),
     "one basis": problem(size=1),
-    "logit, fixed d": problem(likelihoods.Logit(), prior=replace(LEARNED, rate_shape=None)),
+    "logit, fixed d": problem(likelihoods.Logit(), prior=KNOWN),
     "signed, noisy labels": problem(likelihoods.NoisyProbit(0.1), signed=True),
-    "weighted rows": problem(weight=np.linspace(0.2, 3.0, 25), signed=True),
-    "three classes": problem(likelihoods.MultinomialProbit(3)),
-    "two signed scores, weighted, no bias": problem(
-        likelihoods.MultinomialProbit(2), signed=True, weight=np.linspace(0.2, 3.0, 25), bias="none"
-    ),
+    "weighted rows": problem(weight=WEIGHT, signed=True),
+    "three classes": problem(THREE),
+    "two signed scores, weighted, no bias": problem(TWO, signed=True, weight=WEIGHT, bias="none"),
     "Laplace": problem(prior=priors.Laplace(2.0)),
     "Laplace, free bias": problem(prior=priors.Laplace(2.0), bias="free"),
-    "shared precisions": problem(
-        likelihoods.MultinomialProbit(3),
-        prior=priors.SharedHyperprior(2.0, 3.0, 0.5, 0.7),
-        bias="none",
-    ),
+    "shared precisions": problem(THREE, prior=SHARED, bias="none"),
     "normal, unknown noise and d": problem(likelihoods.Normal()),
     "Student-t": problem(likelihoods.StudentT(0.4), prior=KNOWN),
     "Student-t, unknown noise": problem(likelihoods.StudentT(), prior=KNOWN),
@@ -141,12 +137,13 @@ def test_states_out_of_all_bounds_have_density_zero():
     assert not gradient[1].any()
 
 
-@pytest.mark.parametrize(
-    "name", ["signed, noisy labels", pytest.param("signed classes", marks=pytest.mark.slow)]
-)
+SIGNED_CLASSES = pytest.param("signed classes", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", ["signed, noisy labels", SIGNED_CLASSES])
 def test_its_draws_have_gibbs_means(name, monkeypatch):
     monkeypatch.setattr(hamiltonian, "_TOGETHER", 0)  # classes are whitened one by one
-    of = PROBLEMS.get(name) or problem(likelihoods.MultinomialProbit(3), signed=True)
+    of = PROBLEMS.get(name) or problem(THREE, signed=True)
     density, rng = LogPosterior(of), np.random.default_rng(73)
     chains = HamiltonianChains(density, rng)
     chains.warm_up(300)
@@ -170,7 +167,7 @@ def test_its_draws_have_gibbs_means(name, monkeypatch):
 @pytest.mark.parametrize("prior", [LEARNED, KNOWN], ids=["learned", "known"])
 def test_chains_that_begin_far_out_are_brought_near(most, prior, monkeypatch):
     monkeypatch.setattr(hamiltonian, "_TOGETHER", most)
-    of = problem(likelihoods.MultinomialProbit(3), prior=replace(prior, c=5.0, d=5e3))
+    of = problem(THREE, prior=replace(prior, c=5.0, d=5e3))
     rng, said = np.random.default_rng(74), []
     chains = HamiltonianChains(LogPosterior(of), rng, n_chains=20)
     assert (chains.value > LogPosterior(of)(chains.centre[None])[0][0] - len(chains.centre)).all()

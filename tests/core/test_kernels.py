@@ -3,13 +3,11 @@ import pymc as pm
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import linear, refused
+from problems import SEEDS, linear, refused
 from sklearn.metrics.pairwise import rbf_kernel
 
 from pcvm_pymc.core.design import latent_in_blocks
 from pcvm_pymc.core.pieces import kernels
-
-SEEDS = st.integers(0, 2**32 - 1)
 
 
 @given(SEEDS, st.integers(1, 3))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import at_scale, banana, blobs, fixed_rng, problem, refused, without
+from problems import BIASES, SEEDS, at_scale, banana, blobs, fixed_rng, problem, refused, without
 from scipy.special import ndtr
 from sklearn.datasets import load_iris, make_moons
 
@@ -22,7 +22,8 @@ from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, SharedHyperprior
 from pcvm_pymc.core.problem import Problem
 
 TIGHT = EMOptions(tol=1e-10)
-OF_NUMBERS = likelihoods.NormalProbability(), likelihoods.StudentT(0.3, 4.0)
+LIKELIHOODS = [Probit(), Logit(), NoisyProbit(0.1), likelihoods.NormalProbability()]
+LIKELIHOODS += [likelihoods.StudentT(0.3, 4.0), MultinomialProbit(3)]
 
 
 def classes(n=66):
@@ -64,12 +65,7 @@ def held_out(whole, fit, own=None):
 
 
 @settings(max_examples=25)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    n=st.integers(4, 25),
-    n_basis=st.integers(1, 30),
-    bias=st.sampled_from(["prior", "free", "none"]),
-)
+@given(SEEDS, st.integers(4, 25), st.integers(1, 30), BIASES)
 def test_a_quadratic_objective_gives_the_refits_of_all_rows(seed, n, n_basis, bias):
     rng = np.random.default_rng(seed)
     Phi, target = rng.normal(size=(n, n_basis)), rng.normal(size=n)
@@ -145,11 +141,7 @@ def stationary(whole, fit, row, own):
     return J[row] @ np.column_stack(ends), gains
 
 
-@pytest.mark.parametrize(
-    "likelihood",
-    [Probit(), Logit(), NoisyProbit(0.1), *OF_NUMBERS, MultinomialProbit(3)],
-    ids=lambda each: each.name,
-)
+@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda each: each.name)
 def test_the_formula_is_the_stationary_point_of_the_quadratic_model(likelihood):
     if likelihood.n_scores > 1:
         whole = class_problem(1.0, 2.0)
@@ -332,7 +324,7 @@ def test_a_model_without_weights_predicts_by_its_bias(bias):
 
 
 @settings(max_examples=25)
-@given(seed=st.integers(0, 2**32 - 1), n_fits=st.integers(1, 6), n=st.integers(2, 80))
+@given(SEEDS, st.integers(1, 6), st.integers(2, 80))
 def test_weights_sum_to_one_and_go_with_their_fits(seed, n_fits, n):
     rng = np.random.default_rng(seed)
     density, prior = -rng.gamma(1.0, size=(n_fits, n)), rng.normal(size=n_fits)

@@ -8,13 +8,8 @@ from scipy.optimize import approx_fprime
 from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal
 
-from pcvm_pymc.core.metric import (
-    Evidence,
-    class_targets,
-    first_log_widths,
-    relative_widths,
-    share_of_widths,
-)
+from pcvm_pymc.core import metric
+from pcvm_pymc.core.metric import Evidence, class_targets, relative_widths, share_of_widths
 
 
 def problem(seed, n=25, d=3, k=1):
@@ -66,12 +61,12 @@ def test_features_that_are_alike_or_tell_nothing_start_at_one_width():
     X = np.random.default_rng(0).normal(size=(400, 5))
     X[:, 4] = 1.0
     every = X.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(first_log_widths(X[:, :4], every), np.zeros(4), atol=1e-12)
-    np.testing.assert_array_equal(first_log_widths(X, X[:, :2].prod(axis=1)[:, None] > 0), 0)
+    np.testing.assert_allclose(metric.first_log_widths(X[:, :4], every), np.zeros(4), atol=1e-12)
+    np.testing.assert_array_equal(metric.first_log_widths(X, X[:, :2].prod(axis=1)[:, None] > 0), 0)
     one = np.column_stack([X[:, 1], np.zeros(400)])
-    np.testing.assert_allclose(np.exp(first_log_widths(X, one))[[0, 2, 3, 4]], 1)
+    np.testing.assert_allclose(np.exp(metric.first_log_widths(X, one))[[0, 2, 3, 4]], 1)
     share = X[:, 1].var() / X.var(axis=0).sum()
-    assert np.exp(2 * first_log_widths(X, one))[1] == pytest.approx(share)
+    assert np.exp(2 * metric.first_log_widths(X, one))[1] == pytest.approx(share)
 
 
 @given(st.integers(0, 10**6))
@@ -80,9 +75,9 @@ def test_a_search_starts_alike_from_rows_that_count_twice_and_from_rows_twice(se
     rng = np.random.default_rng(seed)
     X, count = rng.normal(size=(30, 6)), rng.integers(1, 4, size=30)
     target = np.column_stack([X[:, 0] + X[:, 1], np.square(X[:, 2])])
-    found = first_log_widths(X, target, count.astype(float))
+    found = metric.first_log_widths(X, target, count.astype(float))
     assert found.min() < 0
-    each = first_log_widths(np.repeat(X, count, axis=0), np.repeat(target, count, axis=0))
+    each = metric.first_log_widths(np.repeat(X, count, axis=0), np.repeat(target, count, axis=0))
     np.testing.assert_allclose(found, each, atol=1e-12)
 
 

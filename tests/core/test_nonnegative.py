@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import fixed_rng
+from problems import SEEDS, fixed_rng
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 
@@ -14,8 +14,6 @@ from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import BorderedGram, PartialGram
 from pcvm_pymc.experiments.datasets.generators import ripley_mixture
-
-SEEDS = st.integers(0, 2**32 - 1)
 
 
 def random_programme(seed, n_obs=15, n_basis=10):

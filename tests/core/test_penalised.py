@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import BIASES, SEEDS
 
 from pcvm_pymc.core import penalised
 from pcvm_pymc.core.em import EMOptions, fit_em
@@ -36,12 +37,7 @@ def random_problem(likelihood, bias, signed, seed):
 
 
 @settings(max_examples=40)
-@given(
-    likelihood=st.sampled_from(LIKELIHOODS),
-    bias=st.sampled_from(["prior", "free", "none"]),
-    signed=st.booleans(),
-    seed=st.integers(0, 2**32 - 1),
-)
+@given(st.sampled_from(LIKELIHOODS), BIASES, st.booleans(), SEEDS)
 def test_the_end_satisfies_the_optimality_conditions(likelihood, bias, signed, seed):
     whole = random_problem(likelihood, bias, signed, seed)
     start = np.zeros(whole.weight_shape)

@@ -21,6 +21,8 @@ def sparse(Phi, label, prior, bias="prior"):
 
 PRIORS = {"laplace": Laplace(4.0), "jeffreys": Hyperprior.jeffreys()}
 PRIORS["student"] = Hyperprior(1.0, 0.05, 0.5, 0.5)
+PIECES = [["linear", "quadratic", "kernel"], list(PRIORS.values())]
+PIECES += [["auto", "newton", "em"], ["prior", "free"]]
 
 
 @pytest.mark.parametrize("weight", [-2.5, -1.0, 0.2, 0.3, 1.0])
@@ -38,11 +40,6 @@ def test_laplace_density_and_expected_precision_are_those_of_the_mixture(weight)
     assert np.exp(prior.log_bias_density(weight)) == pytest.approx(moment(0), rel=1e-6)
     wanted = moment(1) / moment(0)
     assert prior.weight_precision(np.array([weight]))[0] == pytest.approx(wanted, rel=1e-5)
-
-
-def test_the_laplace_density_is_normalised():
-    total, _ = quad(lambda w: np.exp(Laplace(3.0).log_bias_density(w)), -20, 20, points=[0])
-    assert total == pytest.approx(1)
 
 
 @pytest.mark.parametrize("bias_precision", [0.0, 2.0, np.inf])
@@ -72,13 +69,7 @@ def test_primal_and_dual_solve_the_normal_equations(bias_precision, shape, weigh
 
 
 @settings(max_examples=50)
-@given(
-    awkward_data(),
-    st.sampled_from(["linear", "quadratic", "kernel"]),
-    st.sampled_from(list(PRIORS.values())),
-    st.sampled_from(["auto", "newton", "em"]),
-    st.sampled_from(["prior", "free"]),
-)
+@given(awkward_data(), *(st.sampled_from(each) for each in PIECES))
 def test_the_log_posterior_never_decreases(data, features, prior, update, bias):
     X, label = data
     X = X / np.abs(X).max()

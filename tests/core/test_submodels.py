@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from problems import blobs, fixed_rng, refused
+from problems import SEEDS, blobs, fixed_rng, refused
 
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
@@ -17,7 +17,6 @@ from pcvm_pymc.core.pieces.probit import ndtr
 from pcvm_pymc.core.projection import SearchOptions, Submodel, Target, default_sizes, project_path
 from pcvm_pymc.core.projection.submodel import addition_gains, fit_submodel, row_terms
 
-SEEDS = st.integers(0, 2**32 - 1)
 EXACT = SearchOptions(tol=1e-12)
 
 

@@ -14,14 +14,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pcvm_pymc import Hyperprior, MPCVMClassifier, PCVMClassifier
+from pcvm_pymc.core.pieces import likelihoods
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihoods import (
-    Logit,
-    MultinomialProbit,
-    NoisyProbit,
-    NormalProbability,
-    Probit,
-)
+from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Probit
 from pcvm_pymc.estimators.predictors import Average, Predictor
 from pcvm_pymc.experiments.datasets import load, ripley_mixture
 
@@ -131,18 +126,13 @@ class Given(Predictor):
 
 
 ANY_SIZE = st.floats(allow_nan=False)  # also the largest, infinite ones and the smallest
-ONE_SCORE = [Probit(), Logit(), NoisyProbit(0.1), NoisyProbit(1e-17), NormalProbability(0.5)]
+WEIGHTS = st.lists(st.floats(5e-324, 1.0), min_size=1, max_size=9)
+LIKELIHOODS = [Probit(), Logit(), NoisyProbit(0.1), NoisyProbit(1e-17)]
+LIKELIHOODS += [likelihoods.NormalProbability(0.5), MultinomialProbit(2), MultinomialProbit(5)]
 
 
-@given(
-    st.sampled_from([*ONE_SCORE, MultinomialProbit(2), MultinomialProbit(5)]),
-    st.booleans(),
-    st.lists(st.floats(5e-324, 1.0), min_size=1, max_size=9),
-    st.data(),
-)
-def test_averages_are_probabilities_whatever_weights_and_latent_values(
-    likelihood, against_rest, weights, data
-):
+@given(st.sampled_from(LIKELIHOODS), st.booleans(), WEIGHTS, st.data())
+def test_averages_are_probabilities_whatever_their_parts(likelihood, against_rest, weights, data):
     n_scores = likelihood.n_scores
     size = ANY_SIZE if n_scores == 1 else st.floats(-1e11, 1e11)
     width = n_scores if n_scores > 1 else 3

@@ -13,13 +13,7 @@ from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
 from pcvm_pymc.estimators import formulation
-from pcvm_pymc.estimators.candidates import (
-    AXES,
-    ChoiceOptions,
-    HyperparameterSearch,
-    Space,
-    grow,
-)
+from pcvm_pymc.estimators.candidates import AXES, ChoiceOptions, HyperparameterSearch, Space, grow
 from pcvm_pymc.estimators.chooser import score_of_rows
 from pcvm_pymc.estimators.formulation import Formulation
 from pcvm_pymc.estimators.training import TrainingData

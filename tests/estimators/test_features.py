@@ -136,16 +136,16 @@ def test_a_regression_learns_them():
     assert regressor.feature_relevance_[5:].max() < regressor.feature_relevance_[[0, 1, 3]].min()
 
 
-@pytest.mark.parametrize(
-    "maker",
-    [
-        pcvm.RVMClassifier(cv=2, random_state=0),
-        pcvm.PCVMClassifier(estimation="bottom-up", tol=1e-2, cv=2, random_state=0),
-        pcvm.PCVMClassifier(hyperprior="jeffreys", cv=2, random_state=0),
-        pcvm.PCVMClassifier(estimation="em", random_state=0),
-        pcvm.SparseProbitClassifier(features="kernel", width="auto", prior="laplace", gamma=10.0),
-    ],
-)
+MAKERS = [
+    pcvm.RVMClassifier(cv=2, random_state=0),
+    pcvm.PCVMClassifier(estimation="bottom-up", tol=1e-2, cv=2, random_state=0),
+    pcvm.PCVMClassifier(hyperprior="jeffreys", cv=2, random_state=0),
+    pcvm.PCVMClassifier(estimation="em", random_state=0),
+    pcvm.SparseProbitClassifier(features="kernel", width="auto", prior="laplace", gamma=10.0),
+]
+
+
+@pytest.mark.parametrize("maker", MAKERS)
 def test_every_classifier_learns_them(maker):
     found = maker.fit(X, Y)
     one = clone(maker).set_params(width="shared").fit(X, Y)

@@ -11,10 +11,10 @@ X, LABEL = blobs(50, seed=3, fixed=True)
 TARGET = np.sin(2 * X[:, 0]) + 0.1 * fixed_rng(5).normal(size=50)
 
 
-@pytest.mark.parametrize(
-    ("machine", "target", "likelihood"),
-    [(RVMClassifier, LABEL, "logit"), (RVMRegressor, TARGET, "normal")],
-)
+MACHINES = [(RVMClassifier, LABEL, "logit"), (RVMRegressor, TARGET, "normal")]
+
+
+@pytest.mark.parametrize(("machine", "target", "likelihood"), MACHINES)
 def test_it_is_the_cores(machine, target, likelihood):
     problem = EvidenceProblem(design_matrix("rbf", X, X, 1.1), target, likelihood)
     wanted = rvm_validity(X, problem, fit_rvm(problem), kernel=RBF(1.1))

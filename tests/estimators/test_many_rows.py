@@ -105,10 +105,10 @@ def test_a_memory_limit_changes_nothing_but_memory(name, in_memory):
     assert getattr(some, goal) == pytest.approx(getattr(whole, goal), abs=max(atol, 1e-8))
 
 
-@pytest.mark.parametrize(
-    ("name", "scheduler"),
-    [*((name, "synchronous") for name in DASK), ("PCVM, jeffreys", "threads")],
-)
+LAZY = [*((name, "synchronous") for name in DASK), ("PCVM, jeffreys", "threads")]
+
+
+@pytest.mark.parametrize(("name", "scheduler"), LAZY)
 def test_dask_arrays_give_the_same_fit(name, scheduler, in_memory):
     _, data, _, atol, attribute = CASES[name]
     rows, y = DATA[data]

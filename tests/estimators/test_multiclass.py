@@ -103,13 +103,12 @@ def test_the_class_of_three_points_is_not_lost(paper):
         assert (model.weight_[9] > 0).any()
 
 
+WINE = pytest.param(load_wine, (4.5, 4.5), marks=pytest.mark.slow)
+
+
 @not_converged
 @pytest.mark.fixed_seeds  # an error rate of five splits
-@pytest.mark.parametrize(
-    ("load", "limits"),
-    [(load_iris, (5.5, 5.5)), pytest.param(load_wine, (4.5, 4.5), marks=pytest.mark.slow)],
-    ids=["iris", "wine"],
-)
+@pytest.mark.parametrize(("load", "limits"), [(load_iris, (5.5, 5.5)), WINE])
 def test_errors_near_the_papers(load, limits):
     X, y = load(return_X_y=True)
     width = 2 * np.sqrt(X.shape[1])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from problems import blobs
+from sklearn.datasets import make_moons
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.centres import copied_rows, unique_rows
@@ -17,9 +18,8 @@ AGAIN = np.concatenate([np.arange(50), rng.permutation(np.repeat(np.arange(50), 
 
 
 def test_held_out_predictions_are_those_of_all_rows_given():
-    once, copied = (pcvm.PCVMClassifier(width="shared") for _ in range(2))
-    once.fit(X, Y, sample_weight=TIMES)
-    copied.fit(X[AGAIN], Y[AGAIN])
+    once = pcvm.PCVMClassifier(width="shared").fit(X, Y, sample_weight=TIMES)
+    copied = pcvm.PCVMClassifier(width="shared").fit(X[AGAIN], Y[AGAIN])
     np.testing.assert_allclose(copied.held_out_, once.held_out_[AGAIN], atol=1e-8)
     found = pcvm.loo(copied, X[AGAIN], Y[AGAIN])
     alone = pcvm.loo(pcvm.PCVMClassifier().fit(X, Y), X, Y)
@@ -72,15 +72,12 @@ def test_a_regression_s_width_does_not_remember_copies():
 
 def test_moons_three_times_are_predicted_as_well_as_once():
     """With a tenth of the labels flipped: copies that stayed behind once chose the narrowest width."""
-    from sklearn.datasets import make_moons
-
     rows, y = make_moons(100, noise=0.2, random_state=0)
     new, truth = make_moons(500, noise=0.2, random_state=1)
     y = np.where(np.random.default_rng(0).uniform(size=100) < 0.1, 1 - y, y)
-    once, copied = pcvm.PCVMClassifier(), pcvm.PCVMClassifier()
-    once.fit(rows, y)
-    copied.fit(np.tile(rows, (3, 1)), np.tile(y, 3))
-    own = [-np.log(fit.predict_proba(new)[np.arange(500), truth]).mean() for fit in (once, copied)]
+    again = np.tile(rows, (3, 1)), np.tile(y, 3)
+    fits = (pcvm.PCVMClassifier().fit(*each) for each in ((rows, y), again))
+    own = [-np.log(fit.predict_proba(new)[np.arange(500), truth]).mean() for fit in fits]
     assert own[1] < own[0] + 0.1
 
 
@@ -88,9 +85,8 @@ def test_rows_of_few_values_and_either_label_are_no_copies():
     rng = np.random.default_rng(0)
     X = rng.integers(0, 2, size=(200, 3)).astype(float)
     y = rng.random(200) < (0.2 + 0.2 * X.sum(axis=1))
-    every = np.arange(200)
     for found in copied_rows(X, y):
-        np.testing.assert_array_equal(found, every)
+        np.testing.assert_array_equal(found, np.arange(200))
     # as few equal rows with another label do not change what copies are
     X, y = np.repeat(rng.normal(size=(60, 2)), 3, axis=0), np.repeat(rng.random(60) < 0.5, 3)
     y[:2] = [False, True]

@@ -14,6 +14,8 @@ from pcvm_pymc.core.pieces.kernels import as_kernel, rbf, squared_distances
 from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.core.validity import rvm_validity
 
+x, y = sinc(60, end=6.0)
+
 
 @pytest.mark.parametrize("method", ["evidence", "validity"])
 def test_width_of_the_highest_score(method):
@@ -56,18 +58,16 @@ def test_several_classes_one_against_the_rest(link):
 
 
 def test_star_bands_widen_away_from_the_data():
-    x, y = sinc(60, end=6.0)
     far = np.linspace(8, 30, 2000)[:, None]
-    plain = RVMRegressor(width=2.0, std="weights").fit(x, y).predict(far, return_std=True)
-    star = RVMRegressor(width=2.0, star=True).fit(x, y).predict(far, return_std=True)
-    assert (star[1] >= plain[1]).all()
-    assert star[1][-1] > 2 * plain[1][-1]
-    mean, std = RVMRegressor(width=2.0, std="weights").fit(x, y).predict(x, return_std=True)
+    model, star = RVMRegressor(width=2.0, std="weights"), RVMRegressor(width=2.0, star=True)
+    plain, wide = (each.fit(x, y).predict(far, return_std=True)[1] for each in (model, star))
+    assert (wide >= plain).all()
+    assert wide[-1] > 2 * plain[-1]
+    mean, std = model.predict(x, return_std=True)
     assert 0.85 < np.mean(np.abs(y - mean) < 1.96 * std) <= 1.0
 
 
 def test_the_standard_deviation_is_the_error_expected_under_the_process():
-    x, y = sinc(60, end=6.0)
     model = RVMRegressor(width=2.0).fit(x, y)
     plain = RVMRegressor(width=2.0, std="weights").fit(x, y)
     process, new = model._process_, np.linspace(-12.0, 30.0, 50)[:, None]
@@ -91,16 +91,17 @@ def test_the_standard_deviation_is_the_error_expected_under_the_process():
     assert RVMRegressor(width=2.0, noise=0.3).fit(x, y)._process_.noise == pytest.approx(0.09)
 
 
-def test_a_process_needs_the_rbf_and_normal_noise():
-    x, y = sinc(60, end=6.0)
+def test_a_process_needs_the_rbf_and_normal_noise_and_a_spline_has_no_width():
     for options in ({"star": True}, {"likelihood": "student-t"}, {"kernel": "linear-spline"}):
         with pytest.raises(ValueError, match=r"std='process'.*needed std='auto'"):
             RVMRegressor(std="process", **options).fit(x, y)
-    assert not hasattr(RVMRegressor(kernel="linear-spline").fit(x, y), "_process_")
+    model = RVMRegressor(kernel="linear-spline").fit(x, y)
+    assert not hasattr(model, "_process_")
+    assert not hasattr(model, "widths_")
+    assert 0.06 < model.noise_ < 0.14
 
 
 def test_refitting_without_star_forgets_it():
-    x, y = sinc(60, end=6.0)
     model = RVMRegressor(width=2.0, star=True).fit(x, y)
     model.set_params(star=False).fit(x, y)
     plain = RVMRegressor(width=2.0).fit(x, y)
@@ -108,17 +109,11 @@ def test_refitting_without_star_forgets_it():
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_linear_spline_has_no_width():
-    x, y = sinc(60, end=6.0)
-    model = RVMRegressor(kernel="linear-spline").fit(x, y)
-    assert not hasattr(model, "widths_")
-    assert 0.06 < model.noise_ < 0.14
+FRIEDMAN = [(make_friedman2, 125.0, 4100), (make_friedman3, 0.1, 0.0165)]
 
 
 @pytest.mark.fixed_seeds  # printed figures
-@pytest.mark.parametrize(
-    ("make", "noise", "limit"), [(make_friedman2, 125.0, 4100), (make_friedman3, 0.1, 0.0165)]
-)
+@pytest.mark.parametrize(("make", "noise", "limit"), FRIEDMAN)
 @pytest.mark.parametrize("seeds", [(2,), pytest.param((0, 1, 2), marks=pytest.mark.slow)], ids=len)
 def test_friedmans_functions(make, noise, limit, seeds):
     """240 noisy rows, error against the function on 1000, inputs standardised, width chosen inside."""
@@ -158,10 +153,11 @@ REGRESSORS = {
 }
 
 
+UNITS = [(-3.7, 0.0), (1e-8, 0.0), (1e8, -1e12), (1.0, 1e8), (2.0**20, 1e12)]
+
+
 @pytest.mark.parametrize("case", REGRESSORS)
-@pytest.mark.parametrize(
-    ("unit", "zero"), [(-3.7, 0.0), (1e-8, 0.0), (1e8, -1e12), (1.0, 1e8), (2.0**20, 1e12)]
-)
+@pytest.mark.parametrize(("unit", "zero"), UNITS)
 def test_a_regression_does_not_depend_on_zero_and_unit_of_the_targets(case, unit, zero):
     """At 1e8 above zero the fit was a constant, or took seven times as long."""
     rng = fixed_rng(0)

@@ -65,11 +65,10 @@ THREE = [
 ALL = [PCVM, MPCVM, MRVM, RVM, SPARSE]
 
 
-@pytest.mark.parametrize(
-    ("model", "y"),
-    [*((each, Y) for each in TWO), *((each, CLASS) for each in THREE)],
-    ids=lambda each: str(each)[:40] if hasattr(each, "fit") else "",
-)
+EVERY = [*((each, Y) for each in TWO), *((each, CLASS) for each in THREE)]
+
+
+@pytest.mark.parametrize(("model", "y"), EVERY)
 def test_a_fit_with_weights_is_that_of_repeated_rows(model, y):
     found = clone(model).fit(X, y, sample_weight=TIMES)
     copied = clone(model).fit(X[COPIES], y[COPIES])
@@ -159,9 +158,10 @@ def test_weights_travel_by_metadata_routing():
         assert one[-1].log_evidence_ != other[-1].log_evidence_
 
 
-@pytest.mark.parametrize(
-    ("model", "y"), [(PCVM(random_state=0, basis=SIGNED), Y), (THREE[1], CLASS), (THREE[4], CLASS)]
-)
+LOGARITHMS = [(PCVM(random_state=0, basis=SIGNED), Y), (THREE[1], CLASS), (THREE[4], CLASS)]
+
+
+@pytest.mark.parametrize(("model", "y"), LOGARITHMS)
 def test_log_probabilities_are_exact_where_probabilities_vanish(model, y):
     model = clone(model).fit(X, y)
     found = model.predict_log_proba(NEW)
@@ -201,10 +201,7 @@ def test_weights_that_cannot_be_taken_are_refused(kind):
         refused(words, kind(class_weight=weight).fit, X, Y)
 
 
-def test_dask_arrays_with_weights_are_refused_by_name():
+def test_dask_arrays_with_weights_and_three_classes_are_refused_by_name():
     with pytest.raises(ValueError, match="given with Dask arrays"):
         PCVM(basis=5).fit(da.from_array(X), da.from_array(LABEL), sample_weight=TIMES)
-
-
-def test_more_classes_than_two_are_sent_to_the_classifier_that_takes_them():
     refused("has 3 classes; needed two: for several use MPCVMClassifier", PCVM().fit, X, CLASS)

@@ -4,7 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import IMPROPER, PROPER, blobs, classes, problem, refused, response_mean, sinc
+from problems import (
+    IMPROPER,
+    PROPER,
+    blobs,
+    classes,
+    papers_step,
+    problem,
+    refused,
+    response_mean,
+    sinc,
+)
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_bottom_up, fit_rvm
@@ -12,7 +22,6 @@ from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.probit import score
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.experiments.datasets import overlap_classes
 from pcvm_pymc.experiments.replicas import chmielewski2019_random as random
@@ -30,16 +39,11 @@ def given_classes(X, label, prior, width, bias="prior"):
 
 
 def test_weights_and_bias_in_turn_are_eqs_11_and_12():
-    X, label = blobs(6, seed=4, gap=8.0)
-    prior = Hyperprior(1.0, 0.5, 1.0, 0.5)
-    prob = problem(X, label, prior, width=1.0)
-    start = Start(0.3 * label, 0.1)
-    found = clipped_em(prob, start, max_iter=1)
-    latent = prob.Phi @ start.weight + start.bias
-    response = latent + score(latent, label)
+    prob, start, response = papers_step()
+    found, prior = clipped_em(prob, start, max_iter=1), prob.hyperprior
     A = np.diag(prior.weight_precision(start.weight))
     weight = np.linalg.solve(prob.Phi.T @ prob.Phi + A, prob.Phi.T @ (response - start.bias))
-    assert (weight * label > 0).all()
+    assert (weight * prob.label > 0).all()
     bias = (response - prob.Phi @ weight).sum() / (prior.bias_precision(0.1) + 6)
     np.testing.assert_allclose(found.weight, weight, rtol=1e-9)
     assert found.bias == pytest.approx(bias)

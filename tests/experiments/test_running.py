@@ -48,19 +48,17 @@ def files_of(out):
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
 def test_experiments_name_what_there_is(name):
     experiment = EXPERIMENTS[name]
-    assert set(experiment.sets) <= set(SOURCES)
-    assert set(experiment.classifiers) <= set(CLASSIFIERS)
-    assert set(experiment.measures) <= set(MEASURES)
-    assert set(experiment.fixed) <= set(experiment.sets)
-    assert experiment.run in EXPERIMENTS
+    shared, part = EXPERIMENTS[experiment.run], experiment.small
+    for named, known in (
+        *((experiment.sets, SOURCES), (experiment.measures, MEASURES)),
+        *((experiment.classifiers, each) for each in (CLASSIFIERS, shared.classifiers)),
+        *((each, experiment.sets) for each in (experiment.fixed, part.sets)),
+        (part.classifiers, experiment.classifiers),
+    ):
+        assert set(named) <= set(known)
     assert experiment.protocol.tuning in TUNING
     assert experiment.control in ("", *experiment.classifiers)
-    shared = EXPERIMENTS[experiment.run]
-    assert set(experiment.classifiers) <= set(shared.classifiers)
     assert experiment.sets == shared.sets
-    part = experiment.small
-    assert set(part.sets) <= set(experiment.sets)
-    assert set(part.classifiers) <= set(experiment.classifiers)
     assert experiment.control in (*(part.classifiers or experiment.classifiers), "")
     assert min(part.rows, part.test_rows) > 0
     if experiment.printed and experiment.view == "table":

@@ -13,7 +13,7 @@ from scipy.special import expit, ndtr
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Normal, Probit
-from pcvm_pymc.inference.results import classes_of, kernel_of, likelihood_of
+from pcvm_pymc.inference.results import classes_of, likelihood_of
 from pcvm_pymc.model.distributions import FreeWeight, MarginalBias, MarginalWeight
 from pcvm_pymc.model.read import read
 
@@ -63,18 +63,6 @@ def test_the_likelihood_comes_back_with_its_numbers():
         found = pcvm.predict(fit, X)["predictions"]
         assert found["noise"].item() == fit["posterior"]["noise"].item()
         assert "probability" not in found
-
-
-@pytest.mark.parametrize("kernel", ["rbf", "linear-spline"])
-def test_a_built_in_kernel_need_not_be_handed_again(kernel):
-    X, label = blobs(20, seed=2)
-    X = np.abs(X) / 4
-    width = 1.3 if kernel == "rbf" else None
-    tree = map_result(pcvm.pcvm_model(X, label, kernel=kernel, width=width))
-    assert kernel_of(tree).name == kernel
-    assert_allclose(pcvm.latent_draws(tree, X)[0], tree["posterior"]["latent"][0, 0])
-    other = {"rbf": "linear-spline", "linear-spline": "rbf"}[kernel]
-    refused("not built with kernel=", pcvm.predict, tree, X, kernel=other)
 
 
 @NOT_CONVERGED

@@ -9,7 +9,7 @@ from problems import basis_of, blobs, laplacian, log_joint, map_result, refused
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 
-from pcvm_pymc import Hyperprior, latent_draws, new_data, pcvm_latent, pcvm_model
+from pcvm_pymc import Hyperprior, latent_draws, new_data, pcvm_latent, pcvm_model, predict
 from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.centres import choose_means
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
@@ -247,6 +247,7 @@ def test_a_model_remembers_a_kernel_of_the_packages_own():
             )
     refused("was not built with kernel='rbf'", latent_draws, result, X[:5], kernel="rbf")
     result = map_result(pcvm_model(X, Y, kernel=RBF(1.7)))
+    refused("was not built with kernel='l", predict, result, X, kernel="linear-spline")
     assert result["constant_data"]["width"] == 1.7
     refused(r"was not built with kernel=RBF\(width=1.8\)", latent_draws, result, X, kernel=RBF(1.8))
 

@@ -14,6 +14,7 @@ from pcvm_pymc.core.pieces.kernels import design_matrix
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.inference.sampling import choose_method
 
+(X, _, Y), (FEW, _, FEW_Y) = three_blobs(), three_blobs(9)
 PRIOR = pcvm.Hyperprior(2.0, 0.3, 1.5, 0.7)
 IMPROPER = pcvm.Hyperprior(0.0, 0.0, 0.0, 0.0)
 BUILDERS = {"mpcvm": pcvm.mpcvm_model, "mrvm": pcvm.mrvm_model}
@@ -34,10 +35,9 @@ SHARED = {"mrvm shared": lambda *data, **options: pcvm.mrvm_model(*data, shared=
 
 @pytest.mark.parametrize(("name", "build"), (BUILDERS | SHARED).items())
 def test_log_density_is_that_of_the_formulas(name, build):
-    X, _, y = three_blobs()
-    model = build(X, y, width=1.3, hyperprior=PRIOR)
+    model = build(X, Y, width=1.3, hyperprior=PRIOR)
     rng = np.random.default_rng(1)
-    label = np.searchsorted(["a", "b", "c"], y)
+    label = np.searchsorted(["a", "b", "c"], Y)
     weight, bias = rng.normal(size=(24, 3)), rng.normal(size=3)
     if name == "mpcvm":
         weight = np.abs(weight) * class_signs(label, 3)
@@ -52,9 +52,8 @@ def test_log_density_is_that_of_the_formulas(name, build):
 
 
 def test_weights_of_a_basis_that_share_a_precision():
-    X, _, y = three_blobs()
-    model = pcvm.mrvm_model(X, y, width=1.3, hyperprior=PRIOR, shared=True)
-    explicit = pcvm.mrvm_model(X, y, hyperprior=PRIOR, shared=True, precision="joint")
+    model = pcvm.mrvm_model(X, Y, width=1.3, hyperprior=PRIOR, shared=True)
+    explicit = pcvm.mrvm_model(X, Y, hyperprior=PRIOR, shared=True, precision="joint")
     assert explicit.named_vars_to_dims["precision"] == ("basis",)
     # both forms draw what that density says: any projection is a Student-t, and sizes go together
     for each in (model, explicit):
@@ -66,8 +65,7 @@ def test_weights_of_a_basis_that_share_a_precision():
 
 
 def test_sampling_of_shared_precisions_has_the_jacobian_of_its_transform():
-    X, _, y = three_blobs(9)
-    model = pcvm.mrvm_model(X, y, hyperprior=PRIOR, shared=True)
+    model = pcvm.mrvm_model(FEW, FEW_Y, hyperprior=PRIOR, shared=True)
     point = {name: value + 0.3 for name, value in model.initial_point(0).items()}
     (name,) = (v.name for v in model.value_vars if v.name.startswith("weight"))
     with_it = model.compile_logp(jacobian=True, **FAST)(point)
@@ -77,8 +75,7 @@ def test_sampling_of_shared_precisions_has_the_jacobian_of_its_transform():
 
 
 def test_new_rows_go_in_by_one_set_data():
-    X, _, y = three_blobs()
-    with pcvm.mpcvm_model(X, y, width=1.3) as model:
+    with pcvm.mpcvm_model(X, Y, width=1.3) as model:
         pm.set_data(**pcvm.new_data(model, X[:5] + 0.1, [0, 1, 2, 0, 1]))
         drawn = pm.sample_prior_predictive(20, random_seed=0, compile_kwargs=FAST)
     assert drawn["prior_predictive"]["label"].shape == (1, 20, 5)
@@ -88,22 +85,20 @@ def test_new_rows_go_in_by_one_set_data():
 
 @pytest.mark.parametrize("name", BUILDERS)
 def test_explicit_precisions_have_the_dims_of_the_weights(name):
-    X, _, y = three_blobs(9)
-    model = BUILDERS[name](X, y, precision="joint")
+    model = BUILDERS[name](FEW, FEW_Y, precision="joint")
     assert model.named_vars_to_dims["precision"] == ("basis", "class")
     assert np.isfinite(model.compile_logp(mode="FAST_COMPILE")(model.initial_point(0)))
     refused("precision", pcvm.find_map_em, model, progressbar=False)
 
 
 def test_bad_input_is_refused():
-    X, _, y = three_blobs(9)
-    refused("needed two or more", pcvm.mpcvm_model, X, np.zeros(9))
-    refused("without signs", pcvm.mpcvm_model, X, y, basis=X[:3])
-    refused("signs has shape", pcvm.mpcvm_model, X, y, basis=X[:3], signs=np.ones((3, 2)))
+    refused("needed two or more", pcvm.mpcvm_model, FEW, np.zeros(9))
+    refused("without signs", pcvm.mpcvm_model, FEW, FEW_Y, basis=FEW[:3])
+    refused("signs has shape", pcvm.mpcvm_model, FEW, FEW_Y, basis=FEW[:3], signs=np.ones((3, 2)))
     with pytest.raises(ValueError, match="improper hyperprior"):
-        pcvm.sample(pcvm.mpcvm_model(X, y, hyperprior=IMPROPER), **SAMPLING)
+        pcvm.sample(pcvm.mpcvm_model(FEW, FEW_Y, hyperprior=IMPROPER), **SAMPLING)
     start = pcvm.Start(np.zeros((2, 3)), np.zeros(3))
-    refused("shape", pcvm.find_map_em, pcvm.mpcvm_model(X, y), start=start, progressbar=False)
+    refused("shape", pcvm.find_map_em, pcvm.mpcvm_model(FEW, FEW_Y), start=start, progressbar=False)
 
 
 GIBBS = {"method": "gibbs", "cores": 1, "quiet": True}

@@ -180,19 +180,18 @@ def test_explicit_precisions_are_for_the_evidence_and_nuts():
     refused(r"explicit precisions \['precision', 'bias_precision'\]", read, model)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda m: pm.Potential("more", -(m["bias"] ** 2)), r"extra terms \['more'\]"),
-        (lambda m: pm.Normal("more"), r"extra terms \['more'\]"),
-        (lambda m: pm.Normal("more", m["bias"], observed=[1.0]), r"extra terms \['more'\]"),
-    ],
-    ids=["potential", "free", "observed"],
-)
-def test_other_terms_are_named(change, words):
+OTHER_TERMS = [
+    lambda m: pm.Potential("more", -(m["bias"] ** 2)),
+    lambda m: pm.Normal("more"),
+    lambda m: pm.Normal("more", m["bias"], observed=[1.0]),
+]
+
+
+@pytest.mark.parametrize("change", OTHER_TERMS, ids=["potential", "free", "observed"])
+def test_other_terms_are_named(change):
     with pcvm.pcvm_model(X, LABEL) as model:
         change(model)
-    refused(words, read, model)
+    refused(r"extra terms \['more'\]", read, model)
     assert find_parts(model).likelihood.name == "probit"
 
 
@@ -200,19 +199,14 @@ def probit(latent, y):
     return pcvm.ProbitBernoulli("z", latent, observed=y)
 
 
+LACKS, NO_WEIGHT = "the model lacks.*'z'", "needed MarginalWeight|transformed"
 REFUSED = {
-    "poisson": (
-        lambda: by_hand(lambda f, y: pm.Poisson("z", pt.exp(f), observed=y)),
-        "the model lacks.*'z'",
-    ),
+    "poisson": (lambda: by_hand(lambda f, y: pm.Poisson("z", pt.exp(f), observed=y)), LACKS),
     "Bernoulli of a probit": (
         lambda: by_hand(lambda f, y: pm.Bernoulli("z", pm.math.invprobit(f), observed=y)),
-        r"the model lacks.*'z' \(Bernoulli\)",
+        rf"{LACKS} \(Bernoulli\)",
     ),
-    "square": (
-        lambda: by_hand(probit, times=lambda s, w: s * w**2),
-        "needed MarginalWeight|transformed",
-    ),
+    "square": (lambda: by_hand(probit, times=lambda s, w: s * w**2), NO_WEIGHT),
     "scaled": (lambda: by_hand(probit, times=lambda s, w: 2.0 * s * w), "needed signs, -1 and"),
     "two biases": (lambda: by_hand(lambda f, y: probit(f + pm.Normal("n"), y)), "3 terms"),
     "do": (lambda: pm.do(pcvm.pcvm_model(X, LABEL), {"bias": 0.0}), r"not free \['bias'\]"),
