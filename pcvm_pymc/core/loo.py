@@ -157,9 +157,9 @@ def check_step(
         return CheckedStep(mode.predictions(latent), np.full(len(latent), np.inf))
     removals, parts = _Removals(mode, mode.curved), []
     for rows in row_blocks(len(latent), _ROWS):
-        once, gain, _ = removals.step(rows, removals.ends(rows, moved[rows]))
-        twice, left, slope = removals.step(rows, once)
-        after, (entry, entry_gain) = removals.latent(rows, twice), removals.entry(rows, slope)
+        once, gain, *_ = removals.step(rows, removals.ends(rows, moved[rows]))
+        twice, left, *rest = removals.step(rows, once)
+        after, (entry, entry_gain) = removals.latent(rows, twice), removals.entry(rows, *rest)
         parts.append((removals.latent(rows, once), after, after + entry, gain, left, entry_gain))
     *three, gain, left, entry_gain = (np.concatenate(each) for each in zip(*parts, strict=True))
     found = [mode.predictions(each) for each in three]
@@ -327,8 +327,8 @@ class _Removals:
         parts = [one.T @ (self.bend[:, c, score] * self.Phi[:, basis]) for c, one in designs]
         tie, own = np.concatenate(parts), self.curvature[self.outside]
         self.following = -_held(curved, np.zeros((len(basis), 0), dtype=np.intp), tie)
-        left = own + np.einsum("ij,ij->j", tie, self.following)
-        self.curvature[self.outside] = np.maximum(left, _LEAST_CURVATURE * own)
+        self.curvature[self.outside] += np.einsum("ij,ij->j", tie, self.following)
+        self.least = _LEAST_CURVATURE * own[:, None]
 
     def ends(self, rows: slice, moved: Array) -> Array:
         """Return where the quadratic model ends without each row, values of the wrong sign at zero."""
@@ -340,10 +340,11 @@ class _Removals:
         out[:-1].transpose(0, 2, 1)[mode.own[:, None] == np.arange(rows.start, rows.stop)] = 0.0
         return np.where(out * self.sign[:, :, None] < 0, 0.0, out)
 
-    def step(self, rows: slice, at: Array) -> tuple[Array, Array, Array]:
+    def step(self, rows: slice, at: Array) -> tuple[Array, Array, Array, Array]:
         """Return where a Newton step leads from points near the optima, under the sign rule, and its gain.
 
-        And the slopes there. The gain is infinite where the curvature is not positive.
+        And the slopes there, and by how much the rows' latent values move more for their curvature being left
+        out. The gain is infinite where the curvature is not positive.
         """
         mode, curved = self.mode, self.curved
         slope = self._slopes(rows, at)
@@ -358,28 +359,36 @@ class _Removals:
         matrix = np.eye(latent.shape[1]) - spread @ self.bend[rows]
         positive = np.linalg.det(matrix) > 0
         matrix[~positive] = np.eye(latent.shape[1])
-        latent = np.linalg.solve(matrix, latent[:, :, None])
-        pull += self._pulled(rows, (self.bend[rows] @ latent)[:, :, 0])
+        more = np.linalg.inv(matrix)
+        latent = self.bend[rows] @ more @ latent[:, :, None]
+        pull += self._pulled(rows, latent[:, :, 0])
         change = np.where(rests, 0.0, self._unpacked(_held(curved, held, pull)))
         gain = 0.5 * np.einsum("jci,jci->i", slope, change)
         new = np.where((at + change) * self.sign[:, :, None] < 0, 0.0, at + change)
-        return new, np.where(positive, gain, np.inf), slope
+        return new, np.where(positive, gain, np.inf), slope, more
 
-    def entry(self, rows: slice, slope: Array) -> tuple[Array, Array]:
+    def entry(self, rows: slice, slope: Array, more: Array) -> tuple[Array, Array]:
         """Return by how much zeros that enter would move the rows' latent values, and what they would gain.
 
         Each goes as far as it would as the only one, or all go further together where they gain more.
         """
-        entering = np.where(self.outside[:, :, None], slope / self.curvature[:, :, None], 0.0)
+        basis, score = self.outside.nonzero()
+        reach, own = np.zeros((len(basis), *more.shape[:2])), self.bend[rows] @ more
+        reach[np.arange(len(basis)), :, score] = self.Phi[rows, basis].T
+        for c, one in enumerate(self.curved.designs(self.mode.problem.Phi[rows])):
+            reach[:, :, c] += (one @ self.following[self.curved.part(c)]).T
+        cut = np.einsum("jrc,rcd,jrd->jr", reach, own, reach, optimize=True)
+        curvature = np.maximum(self.curvature[self.outside][:, None] - cut, self.least)
+        entering = np.zeros(slope.shape)
+        entering[self.outside] = slope[self.outside] / curvature
         total = entering + self._unpacked(self.following @ entering[self.outside])
-        parts = self._latents(entering), self.bend, self._latents(total)
-        bent = np.einsum("icr,icd,idr->r", *parts, optimize=True)
+        latent, parts = self.latent(rows, total), (self._latents(entering), self.bend)
+        bent = np.einsum("icr,icd,idr->r", *parts, self._latents(total), optimize=True)
         bent += np.einsum("jc,jcr->r", self.ridge, np.square(entering[:-1]))
+        bent -= np.einsum("rc,rcd,rd->r", latent, own, latent)
         gain = np.einsum("jcr,jcr->r", slope, entering)
-        longer = np.ones(len(gain))
-        np.divide(gain, bent, out=longer, where=bent > 0)
-        longer = np.maximum(longer, 1.0)
-        return self.latent(rows, total) * longer[:, None], 0.5 * gain * longer
+        longer = np.maximum(gain / np.where(bent > 0, bent, np.inf), 1.0)
+        return longer[:, None] * (more @ latent[:, :, None])[:, :, 0], 0.5 * gain * longer
 
     def latent(self, rows: slice, at: Array) -> Array:
         """Return the rows' latent values, each at its own weights and biases."""
