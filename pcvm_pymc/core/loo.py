@@ -38,9 +38,10 @@ from pcvm_pymc.core.quadratic import Index, QuadraticModel, inner_products
 
 _ROWS = 256  # rows left out at a time: memory is that times the number of weights, or of rows
 _GAIN = 10.0  # change of a log density that a gain of the objective is taken for, flat directions leading far
-# The second step gains a far smaller share of the first where the curvature is right: beyond this one the
-# first step's gain counts, so many times.
-_CONTRACTION, _STALLED = 0.1, 30.0
+# The second step gains a far smaller share of the first where the curvature is right. Beyond this share, or
+# after a first step that gains so many nats, which may have led to where likelihoods are flat, the first step's
+# gain counts, so many times.
+_CONTRACTION, _FAR, _STALLED = 0.1, 0.1, 30.0
 _LEAST_CURVATURE = 1e-12  # of a zero weight's own, where others replace it
 _REPLICATES = 1000  # of the Bayesian bootstrap
 # replicates times rows; beyond, a normal distribution replaces the bootstrap
@@ -164,7 +165,7 @@ def check_step(
     *three, gain, left, entry_gain = (np.concatenate(each) for each in zip(*parts, strict=True))
     found = [mode.predictions(each) for each in three]
     change = np.ptp([each.log_density for each in found], axis=0)
-    left = np.where(left > _CONTRACTION * gain, _STALLED * gain, left)
+    left = np.where((left > _CONTRACTION * gain) | (gain > _FAR), _STALLED * gain, left)
     doubt = np.maximum(change, _GAIN * (left + entry_gain))
     return CheckedStep(found[1], np.where(np.isnan(doubt), np.inf, doubt))
 
