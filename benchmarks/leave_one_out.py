@@ -85,7 +85,8 @@ def main() -> None:
             off = -whole.elpd / len(draw[0]) - exact
             worst = max(worst, abs(off))
             print(
-                f"{name:20s} {problem.width:6.2f} {np.sqrt(problem.hyperprior.d / problem.hyperprior.c):5.2f}"
+                f"{name:20s} {np.mean(problem.width):6.2f} "
+                f"{np.sqrt(problem.hyperprior.d / problem.hyperprior.c):5.2f}"
                 f" {share:.2f}: {exact:.4f} | {quadratic.log_loss - exact:+.4f} {off:+.4f} | "
                 f"{fit_seconds:.3f} {seconds:.3f} {whole_seconds:.3f}",
                 flush=True,

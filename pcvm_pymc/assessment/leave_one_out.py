@@ -67,9 +67,9 @@ class PointLOO(ELPDDataLOO):
     n_refitted : int
         Rows for which the quadratic model of the objective is not accurate enough, and which were refitted.
     n_not_converged : int
-        Those of them whose refit did not converge, or ended at different maxima from two starts, of which the
-        higher one is taken; then `warning` is true. Only likelihoods that are not log-concave, such as label
-        noise, have two starts.
+        Those of them whose refit did not converge, or ended at different maxima from several starts, of which
+        the highest one is taken; then `warning` is true. Only likelihoods that are not log-concave, such as
+        label noise, have several starts.
     """
 
     n_refitted: int = 0
@@ -86,8 +86,10 @@ def loo(
 ) -> PointLOO:
     """Return the leave-one-out score of a point estimate, a row's own basis left out with it.
 
-    One factorisation at the mode gives all rows (`pcvm_pymc.core.loo`); rows whose score a check by another
-    Newton step moves by more than .003 nats are refitted, from the mode and without the row and its basis.
+    One factorisation at the mode gives all rows (`pcvm_pymc.core.loo`); rows whose score a check by two
+    Newton steps leaves in doubt by more than .003 nats are refitted, without the row and its basis, from the
+    mode; under likelihoods that are not log-concave (label noise, normal-probability, Student-t) from two
+    other starts, too, and the highest maximum counts. There may be still higher ones.
     Widths, scale and given precisions are not refitted: widths that were learned per feature have seen the
     rows, and make the score somewhat optimistic; scikit-learn's `cross_val_score` learns them in
     each fold. More than two seconds of refits show a progress bar.
@@ -239,7 +241,8 @@ def _with_progress(pairs: list[Any]) -> Iterator[Any]:
 def _refit(mode: FittedMode, held: NDArray[np.intp]) -> tuple[Array, bool]:
     """Return latent values of rows by a refit without them, and whether that converged.
 
-    Where the likelihood may have several maxima, the higher one of two starts: the mode, and that of a fit.
+    Where the likelihood may have several maxima, the highest one from three starts: the mode, that of a fit,
+    and weights of the prior's scale.
     """
     problem, prior = mode.problem, mode.problem.hyperprior
     columns = np.flatnonzero(~np.isin(mode.own, held))
@@ -254,7 +257,8 @@ def _refit(mode: FittedMode, held: NDArray[np.intp]) -> tuple[Array, bool]:
     # under a prior with a pole at zero another start ends at other zeros
     is_pole = prior.holds_zeros and not prior.penalty
     if problem.likelihood.name not in _CONCAVE and mode.precision is None and not is_pole:
-        starts.append(Start.default(without))
+        flat = prior.weight_precision(np.full(without.weight_shape, 1.0 if prior.penalty else 0.0))
+        starts += [Start.default(without), Start(without.weight_sign / np.sqrt(flat), 0.0)]
     ends = []
     for start in starts:
         if mode.precision is not None or prior.penalty:

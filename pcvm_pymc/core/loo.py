@@ -38,9 +38,10 @@ from pcvm_pymc.core.quadratic import Index, QuadraticModel, inner_products
 
 _ROWS = 256  # rows left out at a time: memory is that times the number of weights, or of rows
 _GAIN = 10.0  # change of a log density that a gain of the objective is taken for, flat directions leading far
-# The second step gains a far smaller share of the first where the curvature is right: beyond this one the
-# first step's gain counts, so many times.
-_CONTRACTION, _STALLED = 0.1, 30.0
+# The second step gains a far smaller share of the first where the curvature is right. Beyond this share, or
+# after a first step that gains so many nats, which may have led to where likelihoods are flat, the first
+# step's gain counts, so many times.
+_CONTRACTION, _FAR, _STALLED = 0.1, 0.1, 30.0
 _LEAST_CURVATURE = 1e-12  # of a zero weight's own, where others replace it
 _REPLICATES = 1000  # of the Bayesian bootstrap
 # replicates times rows; beyond, a normal distribution replaces the bootstrap
@@ -157,14 +158,16 @@ def check_step(
         return CheckedStep(mode.predictions(latent), np.full(len(latent), np.inf))
     objectives, parts = _HeldOutObjectives(mode, mode.curved), []
     for rows in row_blocks(len(latent), _ROWS):
-        once, gain, _ = objectives.newton_step(rows, objectives.quadratic_minima(rows, moved[rows]))
-        twice, left, slope = objectives.newton_step(rows, once)
-        after, (entry, entry_gain) = objectives.latent(rows, twice), objectives.entry(rows, slope)
+        once, gain, *_ = objectives.newton_step(
+            rows, objectives.quadratic_minima(rows, moved[rows])
+        )
+        twice, left, *rest = objectives.newton_step(rows, once)
+        after, (entry, entry_gain) = objectives.latent(rows, twice), objectives.entry(rows, *rest)
         parts.append((objectives.latent(rows, once), after, after + entry, gain, left, entry_gain))
     *three, gain, left, entry_gain = (np.concatenate(each) for each in zip(*parts, strict=True))
     found = [mode.predictions(each) for each in three]
     change = np.ptp([each.log_density for each in found], axis=0)
-    left = np.where(left > _CONTRACTION * gain, _STALLED * gain, left)
+    left = np.where((left > _CONTRACTION * gain) | (gain > _FAR), _STALLED * gain, left)
     doubt = np.maximum(change, _GAIN * (left + entry_gain))
     return CheckedStep(found[1], np.where(np.isnan(doubt), np.inf, doubt))
 
@@ -338,8 +341,8 @@ class _HeldOutObjectives:
         parts = [one.T @ (self.hessian[:, c, score] * self.Phi[:, basis]) for c, one in designs]
         tie, alone = np.concatenate(parts), self.curvature[self.outside]
         self.following = -_solve_fixed(curved, np.zeros((len(basis), 0), dtype=np.intp), tie)
-        left = alone + np.einsum("ij,ij->j", tie, self.following)
-        self.curvature[self.outside] = np.maximum(left, _LEAST_CURVATURE * alone)
+        self.curvature[self.outside] += np.einsum("ij,ij->j", tie, self.following)
+        self.least = _LEAST_CURVATURE * alone[:, None]
 
     def quadratic_minima(self, rows: slice, moved: Array) -> Array:
         """Return the minima of the quadratic model without each row, values of the wrong sign at zero.
@@ -356,10 +359,11 @@ class _HeldOutObjectives:
         out[:-1].transpose(0, 2, 1)[left_out] = 0.0
         return np.where(out * self.sign[:, :, None] < 0, 0.0, out)
 
-    def newton_step(self, rows: slice, at: Array) -> tuple[Array, Array, Array]:
+    def newton_step(self, rows: slice, at: Array) -> tuple[Array, Array, Array, Array]:
         """Return where a Newton step leads from points near the optima, under the sign rule, and its gain.
 
-        And the slopes there. The gain is infinite where the curvature is not positive.
+        And the slopes there, and by how much the rows' latent values move more for their curvature being left
+        out. The gain is infinite where the curvature is not positive.
         """
         mode, curved = self.mode, self.curved
         slope = self._gradients(rows, at)
@@ -374,28 +378,36 @@ class _HeldOutObjectives:
         matrix = np.eye(latent.shape[1]) - spread @ self.hessian[rows]
         positive = np.linalg.det(matrix) > 0
         matrix[~positive] = np.eye(latent.shape[1])
-        latent = np.linalg.solve(matrix, latent[:, :, None])
-        gradient += self._row_gradients(rows, (self.hessian[rows] @ latent)[:, :, 0])
+        more = np.linalg.inv(matrix)
+        latent = self.hessian[rows] @ more @ latent[:, :, None]
+        gradient += self._row_gradients(rows, latent[:, :, 0])
         change = np.where(stays_zero, 0.0, self._unpacked(_solve_fixed(curved, fixed, gradient)))
         gain = 0.5 * np.einsum("jci,jci->i", slope, change)
         new = np.where((at + change) * self.sign[:, :, None] < 0, 0.0, at + change)
-        return new, np.where(positive, gain, np.inf), slope
+        return new, np.where(positive, gain, np.inf), slope, more
 
-    def entry(self, rows: slice, slope: Array) -> tuple[Array, Array]:
+    def entry(self, rows: slice, slope: Array, more: Array) -> tuple[Array, Array]:
         """Return by how much zeros that enter would move the rows' latent values, and what they would gain.
 
         Each goes as far as it would as the only one, or all go further together where they gain more.
         """
-        entering = np.where(self.outside[:, :, None], slope / self.curvature[:, :, None], 0.0)
+        basis, score = self.outside.nonzero()
+        reach, without = np.zeros((len(basis), *more.shape[:2])), self.hessian[rows] @ more
+        reach[np.arange(len(basis)), :, score] = self.Phi[rows, basis].T
+        for c, one in enumerate(self.curved.designs(self.mode.problem.Phi[rows])):
+            reach[:, :, c] += (one @ self.following[self.curved.part(c)]).T
+        cut = np.einsum("jrc,rcd,jrd->jr", reach, without, reach, optimize=True)
+        curvature = np.maximum(self.curvature[self.outside][:, None] - cut, self.least)
+        entering = np.zeros(slope.shape)
+        entering[self.outside] = slope[self.outside] / curvature
         total = entering + self._unpacked(self.following @ entering[self.outside])
-        parts = self._latents(entering), self.hessian, self._latents(total)
-        curvature = np.einsum("icr,icd,idr->r", *parts, optimize=True)
-        curvature += np.einsum("jc,jcr->r", self.ridge, np.square(entering[:-1]))
+        latent, parts = self.latent(rows, total), (self._latents(entering), self.hessian)
+        along = np.einsum("icr,icd,idr->r", *parts, self._latents(total), optimize=True)
+        along += np.einsum("jc,jcr->r", self.ridge, np.square(entering[:-1]))
+        along -= np.einsum("rc,rcd,rd->r", latent, without, latent)
         gain = np.einsum("jcr,jcr->r", slope, entering)
-        longer = np.ones(len(gain))
-        np.divide(gain, curvature, out=longer, where=curvature > 0)
-        longer = np.maximum(longer, 1.0)
-        return self.latent(rows, total) * longer[:, None], 0.5 * gain * longer
+        longer = np.maximum(gain / np.where(along > 0, along, np.inf), 1.0)
+        return longer[:, None] * (more @ latent[:, :, None])[:, :, 0], 0.5 * gain * longer
 
     def latent(self, rows: slice, at: Array) -> Array:
         """Return the rows' latent values, each at its own weights and biases."""

@@ -151,7 +151,7 @@ SURE_AND_WRONG = [
 ]
 WIDE = [
     pytest.param(likelihood, prior, seed, marks=pytest.mark.slow)
-    for likelihood in LIKELIHOODS[:2]
+    for likelihood in LIKELIHOODS[:4]
     for prior in PRIORS[:3]
     for seed in range(200, 210)
 ]

@@ -129,16 +129,19 @@ def stationary(whole, fit, row, own):
     own_bend = np.vstack(ratios).T.ravel()
     H = bends.sum(axis=0) + np.diag(ridge(value) * own_bend)
     follow = solved(H, -H * out, out)
-    alone = H.diagonal() + np.einsum("vu,vu->u", H, follow)
     at, gains, ends = np.where(end * sign < 0, 0.0, end), [], [end]
     for _ in range(2):
         pull = np.where(mine | ((at == 0) & (slope(at) * sign < 0)), 0.0, slope(at))
-        change = solved(H - bends[row], pull, out | ((at == 0) & (pull == 0)))
+        rests = out | ((at == 0) & (pull == 0))
+        change = solved(H - bends[row], pull, rests)
         at = np.where((at + change) * sign < 0, 0.0, at + change)
         gains, ends = [*gains, 0.5 * pull @ change], [*ends, at]
-    entering = np.where(out, pull / alone, 0.0)
-    gains, ends = [*gains, 0.5 * pull @ entering], [*ends, at + entering + follow @ entering]
-    return J[row] @ np.column_stack(ends), gains
+    reach, W = J[row] @ (np.diag(out) + follow), bend[row]
+    more = np.linalg.inv(np.eye(C) - J[row] @ solved(H, J[row].T, rests) @ W)  # without the row's W
+    alone = H.diagonal() + np.einsum("vu,vu->u", H, follow)
+    entering = np.where(out, pull / (alone - np.einsum("cv,cd,dv->v", reach, W @ more, reach)), 0.0)
+    latent = [*(J[row] @ each for each in ends), J[row] @ at + more @ reach @ entering]
+    return np.column_stack(latent), [*gains, 0.5 * pull @ entering]
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda each: each.name)
