@@ -165,7 +165,7 @@ def test_the_formula_is_the_stationary_point_of_the_quadratic_model(likelihood):
         )
         three = wanted.T[1:, 0] if whole.n_scores == 1 else wanted.T[1:]
         change = np.ptp(likelihood.log_density(three, np.repeat(whole.label[row], 3)))
-        left = 30.0 * gain if left > 0.1 * gain else left
+        left = 30.0 * gain if left > 0.1 * gain or gain > 0.1 else left
         doubt = max(change, 10.0 * (left + entry))
         assert checked.doubt[row] == pytest.approx(doubt, rel=1e-6, abs=1e-6)
 
