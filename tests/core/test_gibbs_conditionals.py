@@ -108,7 +108,7 @@ def test_responses_of_classes_by_a_rough_mode(monkeypatch):
     monkeypatch.setattr(responses, "mode_of_integrand", lambda margin: (0.2, 0.0, 0.0))
     margin, rng = np.array([0.6, -0.7]), np.random.default_rng(14)
     grid = np.linspace(-9, 12, 20_001)
-    draw = responses._draw_own_noise.py_func
+    draw = responses._draw_class_noise.py_func
     drawn = np.array([draw(margin, np.empty(2), rng) for _ in range(N_DRAWS)])
     law = Law(grid, -0.5 * grid**2 + log_ndtr(grid[:, None] + margin).sum(axis=1))
     assert_normal(law.scores(drawn))
