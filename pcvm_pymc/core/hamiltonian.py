@@ -21,9 +21,9 @@ from pcvm_pymc.core.problem import Problem
 
 _FARTHEST = 1e6  # latent values beyond are those of a trajectory that diverges
 _LENGTH = 3.0  # longest trajectory, in standard deviations of the whitened posterior
-_MOST_STEPS = 64  # of a trajectory
+_MOST_STEPS = 64  # gradients of a trajectory, which is cut short where steps are small
 _TOGETHER = 400  # parameters, at most, that are whitened together: products with more cost too much
-_RATE_STEPS = 3  # of log d given the weights, after each trajectory
+_RATE_STEPS = 3  # Metropolis steps of log d given the weights, after each trajectory: cheap
 _FIRST_NOISE = 0.3  # where an unknown noise begins, in standard deviations of the targets
 _ACCEPTED = 0.8  # share of proposals that the step size aims at
 # share of the trajectories that have shorter steps, and their factor: a chain where the density bends more

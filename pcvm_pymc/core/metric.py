@@ -19,13 +19,13 @@ from pcvm_pymc.core.pieces.probit import Array
 SPREAD = 0.7  # prior standard deviation of a log width around the common one
 PENALTY = 3.0  # nats against widths per feature
 MOST_ROWS = 400  # the cost of an evaluation grows with their cube
-_ITERATIONS = 25
+_ITERATIONS = 25  # of L-BFGS-B, at most
 _PRECISION = 1e-6  # relative change of the log evidence at which to stop
 _BOUND = 5.0  # of a log width from the median distance's: exponents stay finite
 # prior mean of the log noise, prior deviation of log noise and log variance
 _NOISE, _LOOSE = -1.5, 2.0
 _LEAST_NOISE = -2.5  # of the log noise variance: targets are not to be interpolated
-_JITTER = 1e-8
+_JITTER = 1e-8  # added to the diagonal, in units of the kernel's variance
 _CLEAR = 3.0  # standard errors of a correlation that chance hardly reaches
 _MOST_APART = 500.0  # of two log probabilities: the exponential of the difference is finite
 

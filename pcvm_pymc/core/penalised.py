@@ -13,9 +13,9 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import QuadraticModel
 
-_MOST_STEPS = 500
-_HALVINGS = 20
-_LEAST_GAIN = 1e-10  # nats: Newton's steps end
+_MOST_STEPS = 500  # of Newton, at most: some bring one value to zero and end there
+_HALVINGS = 20  # of a step that lowers the objective, to a millionth: the rest is rounding
+_LEAST_GAIN = 1e-10  # nats of one Newton step, below which they end
 _LEAST_EXCESS = 1e-6  # of a slope over the penalty, for a zero weight to enter
 
 

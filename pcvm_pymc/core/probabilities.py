@@ -9,8 +9,8 @@ from pcvm_pymc.core.pieces.likelihood_base import log_normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 
-_DRAWS = 1000
-_HALVINGS = 60
+_DRAWS = 1000  # of the scores of several classes, over all parts of a mixture
+_HALVINGS = 60  # of the interval around a mixture's quantile: to the last digit
 _ROUNDING = 1e-14  # of the largest eigenvalue: below, an eigenvalue is zero
 
 

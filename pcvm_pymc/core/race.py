@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
 
-_FEWEST_ROWS = 30
+_FEWEST_ROWS = 30  # by their weights: on fewer no candidate drops out
 
 
 class Patience(Protocol):

@@ -18,13 +18,13 @@ from pcvm_pymc.core.quadratic import POTRF, POTRS, Mask, add_products, lower_blo
 
 _ROUNDS = 20  # exchanges between free weights and those at zero: of fewer, steps need not rise
 _SLOPE_TOLERANCE = 1e-8  # of a weight at zero that would rather grow, in units of the slopes
-_LEAST_RIDGE = 0.1  # of R in preconditioners, which are positive
+_LEAST_RIDGE = 0.1  # of R, one at the bound, in preconditioners, which are positive
 # curvature of a bias without a prior, in units of its own: a shift of all scores changes nothing
 _DAMPING = 1e-4
 # share of the residual at which conjugate gradients stop; slopes decide where steps end
 _RESIDUAL = 0.05
-_LEAST_PRODUCTS = 12  # of conjugate gradients between two factors
-_MOST_PRODUCTS = 80  # after the last factor
+_LEAST_PRODUCTS = 12  # of conjugate gradients before a factor is made, however cheap that is
+_MOST_PRODUCTS = 80  # of conjugate gradients after the last factor; then the step is taken as it is
 _NARROW = 16  # scores: a product with fewer takes no less time, which goes into reading Phi
 _MOVED = 0.05  # share of the free values in which they may differ from those of the factor
 _LARGEST_SINGLE = 1e5  # of the diagonal: above, single precision loses a hundredth of the prior

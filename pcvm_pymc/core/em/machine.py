@@ -39,7 +39,7 @@ _LEAST_CURVATURE = 1e-12  # of a row in a ridge step, whose weights must be posi
 _PRUNED_BIAS = 1e-6  # the bias whose expected precision is 1e12, where weights are pruned too
 # L1 penalty: share in the latent function of a weight that is tried at zero, or released from it
 _NEGLIGIBLE = 1e-4
-_NOTHING = 1e-20  # such a share that is rounding
+_NOTHING = 1e-20  # such a share that is rounding: these weights go to zero first
 # factors of a release, each taken where those before went too far
 _SHORTER = (1.0, 1e-3, 1e-6, 1e-9)
 

@@ -12,14 +12,14 @@ from pcvm_pymc.core.evidence.columns import Columns, Index, LowRankColumns
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 
-_NEWTON_STEPS = 100
-_NEWTON_DECREMENT = 1e-18  # of the log posterior
+_NEWTON_STEPS = 100  # a guard: the decrement ends them
+_NEWTON_DECREMENT = 1e-18  # gradient times step, nats: twice what the step promises
 _QR_COLUMNS = 400  # above, always the Cholesky factor of the normal equations: a third of the work
 _LEFT = 1e-5  # share of a column's square that the columns before it must leave
 _TINY = np.finfo(float).tiny
 _HUGE = 1e100  # q^2 / s above which s has lost its digits
 _LOST = 1e-4  # share of phi' B phi: a difference that is smaller has lost four digits or more
-_BLOCK = 512  # columns at a time
+_BLOCK = 512  # columns whose values at all rows are in memory at a time
 
 #: columns in a model, their precisions, and the mean of their weights
 type Model = tuple[Index, Array, Array]

@@ -40,7 +40,7 @@ _PRUNING_RATIO = 1e6
 # log evidence, is repeated from 64 bases that share the best of these precisions (of columns of unit norm);
 # the result is taken where it has more log evidence by so many nats.
 _TRAPPED, _UNEXPLAINED, _WORTHWHILE = 2, 0.8, 1.0
-_SHARED = 10.0 ** np.arange(-4.0, 2.0)
+_SHARED = 10.0 ** np.arange(-4.0, 2.0)  # precisions of weights of columns of unit norm
 
 
 def fit_sequential(

@@ -32,9 +32,9 @@ _MOST = 30  # weights: of more, few are determined by the data, and the move wou
 _MOST_BOUNCES = 100  # of one step, then the move is given up: both ways alike
 _CURVATURE = 0.1  # a row's, that of a probit being between 0 and 1 and, of most rows, small
 _SOFTNESS = 0.04  # of the prior: a visible weight may be some five of its units from the others
-_BIAS_SOFTNESS = 0.1
+_BIAS_SOFTNESS = 0.1  # mass of the bias for its prior, as above
 _STEP, _JITTER = 0.2, 0.4  # in units of the mass; up to 20 steps reach about a standard deviation
-_MOST_STEPS = 20
+_MOST_STEPS = 20  # of a trajectory, whose number is drawn from 1 to this
 
 
 @jit

@@ -31,13 +31,13 @@ _LOG_SIZE_WIDTH = 12.0
 _SINGLE_WIDTH = 6.0
 SCALE_WIDTH = 2.0
 RATE_WIDTH = 4.0
-_DEVIATIONS = 6.0  # of a transfer given the responses alone
-_PRIOR_SCALES = 1e4
-_SMALLEST_SIZE = 1e-300
+_DEVIATIONS = 6.0  # width of a transfer's interval, in standard deviations given the responses
+_PRIOR_SCALES = 1e4  # its largest width, in units of sqrt(d), where responses say nothing
+_SMALLEST_SIZE = 1e-300  # of a weight: its logarithm is finite
 _LEAST_LOG_SIZE = math.log(_SMALLEST_SIZE)
 _MOST_SHRINKS = 1000  # then the point stays: a density that is all rounding has no slice around it
 _LARGE = 1e100  # a product beyond gives way to its logarithm
-_N_LARGEST = 6
+_N_LARGEST = 6  # sizes that exchange in pairs: fifteen transfers for each score
 
 
 # --- what the moves are given --------------------------------------------------------------------

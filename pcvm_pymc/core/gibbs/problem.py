@@ -16,7 +16,7 @@ from pcvm_pymc.core.problem import Problem
 
 # columns of Phi below this share of the largest pivot are rounding: latent values keep nine digits
 _RANK_TOLERANCE = 1e-11
-_N_NEIGHBOURS = 10
+_N_NEIGHBOURS = 10  # nearest columns of each, one of which it exchanges weight with in a sweep
 _SPREAD = 0.5  # of the chains' first widths around the problem's, in log(width)
 
 

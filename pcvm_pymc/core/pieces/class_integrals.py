@@ -13,8 +13,8 @@ from pcvm_pymc.core.pieces.probit import Array, inverse_mills, log_ndtr
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _CERTAIN = 9.0  # Phi(9) = 1 - 1e-19: such a class takes no part in the integrals
 _TAIL = -12.0  # below, the normal tail by its continued fraction
-_PER_UNIT = 16  # centres of expansions
-_DEGREE = 6
+_PER_UNIT = 16  # centres of expansions in a unit of x: none is farther than 1/32
+_DEGREE = 6  # of the expansions, whose error at 1/32 is rounding
 _FAR = -1e3  # below, log Phi has lost three digits to its size, and a ratio of two has not
 
 jit = njit(nogil=True, cache=True, error_model="numpy")

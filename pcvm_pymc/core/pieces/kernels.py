@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_numbers, check_choice, shown
 
-_LARGEST = 1e12  # of a basis function
+_LARGEST = 1e12  # of a basis function: its squares are summed over the rows
 
 type Kernel = str | Callable[[Array, Array, float], Array] | KernelPiece
 

@@ -428,7 +428,7 @@ def named_prior(
     )
 
 
-_N_PRIOR_DRAWS = 200
+_N_PRIOR_DRAWS = 200  # of all weights: the median over draws and rows is to set a scale
 ROUNDING = 1e-15  # share of the size of targets that is no spread: the last digit
 
 

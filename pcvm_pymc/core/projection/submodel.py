@@ -19,8 +19,8 @@ from pcvm_pymc.core.quadratic import BorderedGram, Mask, QuadraticModel, add_pro
 type Columns = NDArray[np.intp]
 
 _LEAST_SHARE = 1e-15  # mean probability of a class, below which the class cannot be fitted
-_MAX_NEWTON = 100
-_MOST_HALVINGS = 20
+_MAX_NEWTON = 100  # steps, a guard: `tol` ends them
+_MOST_HALVINGS = 20  # of a step that raises the objective, to a millionth: the rest is rounding
 _DAMPING = 1e-12  # curvature added to the biases, where classes are never confused
 _ROUNDING = 1e-15  # of the objective, nats per row
 _LEAST_SCHUR = 1e-9  # share of a column that must be left outside the span of those chosen
