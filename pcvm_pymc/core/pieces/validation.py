@@ -378,9 +378,8 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
         raise ValueError(
             f"{name} is no array of labels ({error}); needed one label a row"
         ) from None
-    if labels.dtype.kind in "US" and not (
-        isinstance(y, str) or all(isinstance(each, str | bytes) for each in y)  # type: ignore[union-attr]
-    ):
+    each: Any = y if labels.ndim else ()
+    if labels.dtype.kind in "US" and not all(isinstance(one, str | bytes) for one in each):
         labels = np.asarray(y, dtype=object)  # or NumPy would turn all of them into text
     labels = labels.astype(object) if labels.dtype.kind in "ST" else labels
     kind = labels.dtype.kind
