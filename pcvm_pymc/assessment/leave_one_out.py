@@ -134,7 +134,7 @@ def loo(
     >>> bool(found.elpd < 0), found.n_not_converged
     (True, 0)
     """
-    if hasattr(result, "decision_function"):
+    if hasattr(result, "get_params"):  # an estimator
         if kernel is not None:
             raise ValueError(
                 f"kernel={kernel!r} was given with a classifier, where it has no effect; leave it out"

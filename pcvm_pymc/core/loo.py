@@ -34,7 +34,7 @@ from pcvm_pymc.core.design import blocks_of, row_blocks
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import threads_by_size
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.core.quadratic import Index, QuadraticModel, inner_products
+from pcvm_pymc.core.quadratic import Index, QuadraticModel
 
 _ROWS = 256  # rows left out at a time: memory is that times the number of weights, or of rows
 _GAIN = 10.0  # change of a log density that a gain of the objective is taken for, flat directions leading far
@@ -265,19 +265,19 @@ class _Mode:
 def _spread(model: QuadraticModel, Phi: Array, fixed: Index) -> tuple[Array, Array]:
     """Return each row's V, shape (n_rows, n_scores, n_scores), and a, (n_rows, n_scores); see the module.
 
-    `fixed`, shape (n_rows, most), are the places k of values fixed at zero, -1 for none. G = R'R with R the
-    inverse of the model's factor: products of columns of R J' and of R itself.
+    `fixed`, shape (n_rows, most), are places of values fixed at zero, -1 for none. What scores have in
+    common, which labels do not know and whose variance may be any, is left out of one J of J G J'.
     """
-    n_scores, k = len(model.columns), fixed.T
-    columns = [model.solved(c, one) for c, one in enumerate(model.designs(Phi))]
-    columns += [np.where(each >= 0, model.root[:, each], 0.0) for each in k]
-    G = inner_products(columns)
-    spread, tie = G[:, :n_scores, :n_scores], G[:, n_scores:, :n_scores]
+    size, known = len(model.root), (fixed >= 0)[:, None, :]
+    solved = [model.solved(c, one) for c, one in enumerate(model.designs(Phi))]
+    columns = np.stack([np.pad(each, ((size - len(each), 0), (0, 0))).T for each in solved], axis=2)
+    Q, R = np.linalg.qr(np.where(known, model.root[:, fixed].transpose(1, 0, 2), 0.0))
+    within = (Q * known).transpose(0, 2, 1) @ columns
     value = np.where(fixed >= 0, model.value[fixed], 0.0)[:, :, None]
-    block = G[:, n_scores:, n_scores:] + (fixed < 0)[:, :, None] * np.eye(len(k))
-    solved = np.linalg.solve(block, np.concatenate([tie, value], axis=2))
-    shift = -np.einsum("ikc,ik->ic", tie, solved[:, :, -1])
-    return spread - np.einsum("ikc,ikd->icd", tie, solved[:, :, :-1]), shift
+    at = -np.linalg.solve((R + ~known * np.eye(fixed.shape[1])).transpose(0, 2, 1), value)[:, :, 0]
+    columns -= Q @ within
+    centred = columns - (columns.mean(axis=2, keepdims=True) if len(solved) > 1 else 0.0)
+    return columns.transpose(0, 2, 1) @ centred, np.einsum("ikc,ik->ic", within, at)
 
 
 def _solve_fixed(model: QuadraticModel, fixed: Index, x: Array, at: Array | float = 0.0) -> Array:

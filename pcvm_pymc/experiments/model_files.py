@@ -24,7 +24,7 @@ _PICKLED = b"pcvm model "  # how files of versions before this format began
 _NEEDED = "needed a file that `pcvm fit --out` wrote"
 _MOST_CATEGORIES = 50
 # a number with thousands set apart, a decimal comma or point, per cent
-_SPELT = r"(?=.*\d)[+-]?(\d{1,3}([\s'’.,]\d{3})+|\d*)([.,]\d+)?(e[+-]?\d+)?\s*%?"
+_SPELT = r"(?=.*\d)[+\-\u2212]?(\d{1,3}([\s'’.,]\d{3})+|\d*)([.,]\d+)?(e[+-]?\d+)?\s*%?"
 _MOST_CODES = 20  # more distinct numbers with a few other values are no categories
 _ROWS = 4096  # whose basis functions are in memory at once
 
@@ -176,7 +176,7 @@ def _check_odd_fields(path: Path, column: pd.Series, *, few: bool = True) -> Non
         shown = fields_of(column, strange if strange.any() else present)
         raise UsageError(
             f"{path} has numbers with a mark that may part thousands or decimals, or a unit, in column "
-            f"{shown}; write them as 1234.5, with a point and nothing else (decimal "
+            f"{shown}; write them as -1234.5, with a point and nothing else (decimal "
             "commas: in every number of the table)"
         )
     if few and 0 < odd.sum() < present.sum() / 2:

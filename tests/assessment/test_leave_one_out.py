@@ -103,6 +103,7 @@ def test_what_cannot_be_scored(result):
         refused(r"needed loo\(classifier, X, y\)", pcvm.loo, one, *given)
     refused("kernel='rbf' was given with a classifier", pcvm.loo, one, X, LABEL, kernel="rbf")
     refused("y was given with a result", pcvm.loo, result, X, LABEL)
+    refused("RVMRegressor with X=given", pcvm.loo, pcvm.RVMRegressor(), X, LABEL)
     refused("the result has 50 rows and X 40", pcvm.loo, result, X[:40])
     bottom_up = pcvm.fit_evidence(pcvm.pcvm_model(X, LABEL > 0, width=0.8))
     refused("from the bottom up, which keeps no precisions", pcvm.loo, bottom_up)

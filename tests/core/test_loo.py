@@ -61,6 +61,27 @@ def held_out(whole, fit, own=None):
     return leave_one_out(whole, fit.weight, fit.bias, rows)
 
 
+@settings(max_examples=15)
+@given(seed=st.integers(0, 2**32 - 1), n_scores=st.integers(2, 5))
+def test_a_mean_of_the_scores_that_nothing_holds_costs_no_digits(seed, n_scores):
+    """Labels know the scores' differences: the mean's variance goes to infinity with the prior's."""
+    rng = np.random.default_rng(seed)
+    Phi, label = rng.normal(size=(12 * n_scores, 3)), np.arange(12 * n_scores) % n_scores
+    whole = Problem(Phi, label, None, at_scale(1.0), MultinomialProbit(n_scores))
+    weight, own = rng.normal(size=(3, n_scores)), np.array([0, 1, -1])
+    found, wide = (
+        leave_one_out(
+            whole, weight, np.zeros(n_scores), own, precision=np.full_like(weight, precision)
+        )
+        for precision in (1e-8, 1e-12)
+    )
+    checked = check_step(
+        whole, weight, np.zeros(n_scores), own, precision=np.full_like(weight, 1e-12)
+    )
+    np.testing.assert_allclose(wide.log_density, found.log_density, rtol=1e-5, atol=1e-6)
+    assert np.isfinite(checked.after.log_density).all()
+
+
 # --- a quadratic objective ----------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from problems import blobs, fixed_rng
 
-from pcvm_pymc import MPCVMClassifier
+from pcvm_pymc import MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.family import check_solver
@@ -15,7 +15,7 @@ from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihood_base import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Normal, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import Problem, Status
 
 # one problem, under which a fit with weights finds the same mode as that of repeated rows
 X, LABEL = blobs(40, seed=4, gap=1.0, fixed=True)
@@ -90,6 +90,20 @@ def test_an_estimator_of_several_classes_takes_large_weights():
     np.testing.assert_allclose(model.fit(*copies).predict_proba(X), weighted, atol=1e-6)
     by_class = MPCVMClassifier(width=1.0, random_state=0, class_weight=dict.fromkeys(range(3), 1e3))
     np.testing.assert_allclose(by_class.fit(*few).predict_proba(X), weighted, atol=1e-6)
+
+
+def test_precisions_below_rounding_do_not_let_the_search_diverge():
+    """Survey weights that separate the classes: scores stay those of a probit, as of repeated rows."""
+    rng = fixed_rng(0)
+    rows = rng.normal(size=(60, 2))
+    label = np.digitize(rows[:, 0] + 0.4 * rng.normal(size=60), [-0.5, 0.5])
+    times = np.round(fixed_rng(4).lognormal(7.0, 1.0, size=60))
+    model = MRVMClassifier(width=1.0)
+    weighted = model.fit(rows, label, sample_weight=times).decision_function(rows)
+    assert model.status_ is Status.CONVERGED
+    assert np.abs(weighted).max() < 40.0
+    copies = [np.repeat(each, times.astype(int), axis=0) for each in (rows, label)]
+    np.testing.assert_allclose(model.fit(*copies).decision_function(rows), weighted, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["sequential", "batch"])

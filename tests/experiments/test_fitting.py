@@ -237,14 +237,16 @@ def test_missing_labels_and_numbers_are_named_by_line(tmp_path, capsys, sep):
     assert "1 rows without a label: sort ('NA' in line 4)" in said
 
 
-@pytest.mark.parametrize("spelling", ['"{:,.0f}"', "{:_.0f}", "{:_.0f}.5", "{:.1f} %"])
+@pytest.mark.parametrize(
+    "spelling", ['"{:,.0f}"', "{:_.0f}", "{:_.0f}.5", "{:.1f} %", "\u2212{:.1f}"]
+)
 @pytest.mark.parametrize("more", [(), ("--categorical",)])
 def test_numbers_in_another_spelling_are_called_so(tmp_path, capsys, spelling, more):
     spelt = [spelling.format(1000 + i % 10).replace("_", " ") for i in range(48)]
     (tmp_path / "x.csv").write_text(text_of(WORDS.assign(weight=spelt)))
     said = complaint(capsys, fit(tmp_path / "x.csv", tmp_path / "m", "--target", "sort", *more))
     assert "has numbers with a mark that may part thousands or decimals" in said
-    assert "column weight ('1" in said
+    assert f"column weight ({spelt[0].strip('"')!r}" in said
     assert "in lines 2, 3, 4, 5, 6, ..., 48 in all)" in said
 
 

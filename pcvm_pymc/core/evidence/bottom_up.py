@@ -24,6 +24,7 @@ from pcvm_pymc.core.quadratic import BorderedGram
 _DISTINCT = 1e-8
 # of one column, after which it stays out: under rounding it would be added for ever
 _MOST_DELETIONS = 3
+_FLAT = 1e-15  # share of phi' phi: a smaller precision is rounding, by which the search diverges
 _SMALLEST_STEP = 1e-4  # 1 + (change of alpha) variance: below, a rank-one update loses digits
 
 
@@ -277,6 +278,7 @@ class Machine:
     def reestimate(self, rhs: Array) -> float:
         """Set each precision to its best value in turn (eq. 39); return the largest change of a log."""
         inside, n_responses, moved = rhs[self.index], rhs.shape[1], 0.0
+        least = _FLAT * self.bases.beta * float(self.bases.square[self.index].max(initial=0.0))
         alpha, covariance = self.alpha.copy(), self.covariance
         for j, old in enumerate(alpha.tolist()):
             column = covariance[j]
@@ -285,7 +287,7 @@ class Machine:
             excess = square - n_responses * s
             if excess <= 0.0 or s <= 0.0:  # deleted in the next epoch
                 continue
-            alpha[j] = new = n_responses * s * s / excess
+            alpha[j] = new = max(n_responses * s * s / excess, least)
             moved, growth = max(moved, abs(math.log(new / old))), 1.0 + (new - old) * variance
             if growth > _SMALLEST_STEP:
                 covariance = covariance - ((new - old) / growth) * (column[:, None] * column)
