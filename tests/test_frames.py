@@ -83,7 +83,7 @@ KEPT = {
     "days": DATES.as_unit("s"),
     "nanoseconds": pd.date_range("2020", periods=N, freq="7ns", unit="ns"),
     "the year 3000": pd.date_range("3000", periods=N, freq="YS", unit="s"),
-    "microseconds of 3000": pd.date_range("3000", periods=N, freq="13us"),
+    "microseconds of 3000": pd.date_range("3000", periods=N, freq="13us", unit="us"),
     "a missing date": DATES[:-1].append(pd.DatetimeIndex([pd.NaT])),
     "spans": pd.timedelta_range("1h", periods=N, freq="7s"),
     "categories": pd.CategoricalIndex(list("ab") * (N // 2)),

@@ -14,8 +14,11 @@ _MIDPOINTS = 0.5 * np.arange(0.5, 13.0)  # of the midpoint rule of step .5 for e
 _NODES = 0.125 * np.arange(-72, 73)  # of the trapezoid rule over a standard normal
 
 
-#: by the name of the kernel: g(s), s = ||x - z||^2 / width^2, as a node
-_ONNX_PROFILES: dict[str, Any] = {"rbf": lambda square: (square * -1.0).op("Exp")}
+#: by the name of the kernel: g(s), s = ||x - z||^2 / width^2, as a node. exp(-s) is zero in double precision
+#: where s > 746, but 1e-308 in some runtimes: enough to choose a class far from all vectors
+_ONNX_PROFILES: dict[str, Any] = {
+    "rbf": lambda square: square.op("Greater", 746.0).op("Where", 0.0, (square * -1.0).op("Exp"))
+}
 
 
 def to_onnx(model: Any, *, return_std: bool = False) -> Any:
@@ -132,18 +135,29 @@ class _Node:
 
 
 def _latent(x: _Node, few: FewVectors) -> tuple[_Node, _Node | None]:
-    """Return latent values, shape (n_rows, n_scores), and their variance, shape (n_rows, 1).
+    """Return latent values, shape (n_rows, n_scores), and their variance, shape (n_rows, 1)."""
+    from onnx import numpy_helper
 
-    Differences are taken before they are squared: products of matrices lose digits far from zero.
-    """
-    scaled = ((x - few.origin).op("Unsqueeze", [1]) - few.centres) / few.width
-    square = (scaled * scaled).op("ReduceSum", [2], keepdims=0)
-    phi = _ONNX_PROFILES[few.kernel](square).op("Pad", [0, 0, 0, 1], 1.0)
+    if len(few.centres):
+        phi = _basis(x, few)
+    else:  # the constant alone: not every runtime has empty arrays
+        rows = x.op("Shape", end=1).op("Concat", [1], axis=0)
+        phi = rows.op("ConstantOfShape", value=numpy_helper.from_array(np.ones(1)))
     latent = phi @ few.weight.T
     if few.covariance is None:
         return latent, None
     variance = ((phi @ few.covariance) * phi).op("ReduceSum", [1], keepdims=1)
     return latent, variance.op("Max", 0.0)
+
+
+def _basis(x: _Node, few: FewVectors) -> _Node:
+    """Return the basis functions of the centres and the constant, shape (n_rows, n_centres + 1).
+
+    Differences are taken before they are squared: products of matrices lose digits far from zero.
+    """
+    scaled = ((x - few.origin).op("Unsqueeze", [1]) - few.centres) / few.width
+    square = (scaled * scaled).op("ReduceSum", [2], keepdims=0)
+    return _ONNX_PROFILES[few.kernel](square).op("Pad", [0, 0, 0, 1], 1.0)
 
 
 def _probability(latent: _Node, few: FewVectors) -> _Node:
