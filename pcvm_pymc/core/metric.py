@@ -204,11 +204,13 @@ def share_of_widths(
     -------
     float
     """
-    gain = np.expm1(np.clip(widths - one_width, -_MOST_APART, _MOST_APART))
+    apart = np.clip(widths - one_width, -_MOST_APART, _MOST_APART)
+    ratio, gain = np.exp(apart), np.expm1(apart)
     count = np.ones(len(gain)) if row_weight is None else row_weight
 
     def slope(share: float) -> float:
-        return float(np.sum(count * gain / (1.0 + share * gain))) - penalty
+        # not 1 + share gain, which is zero at one for a row that widths per feature call impossible
+        return float(np.sum(count * gain / (1.0 - share + share * ratio))) - penalty
 
     if slope(0.0) <= 0:
         return 0.0

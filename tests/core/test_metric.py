@@ -124,6 +124,9 @@ def test_the_penalty_draws_to_one_width_and_a_clear_gain_overcomes_it():
     assert share_of_widths(alike, better) == 1.0
     assert share_of_widths(impossible, better) == 1.0
     assert share_of_widths(better, impossible) == 0.0
+    gain, one_lost = np.expm1(0.3), np.append(better, -1e4)  # 40 gain / (1 + s gain) = 1 / (1 - s)
+    found = share_of_widths(np.append(alike, -0.5), one_lost, penalty=0.0)
+    assert found == pytest.approx((40 * gain - 1) / (41 * gain), abs=1e-9)
     assert share_of_widths(alike, alike + np.log(1.25), penalty=7.9) == 1.0  # .1 at one
     just = share_of_widths(alike, alike + np.log(1.25), penalty=9.9)  # a slope of .1 at zero
     assert just == pytest.approx(40 / 9.9 - 4)
