@@ -255,14 +255,15 @@ class Machine:
         for _ in range(most):
             s, q = self.leave_one_out(rhs)
             square = np.einsum("ij,ij->i", q, q)
-            # the best precision outside is n s^2 / (q'q - n s), and its gain grows with q'q / s
-            ratio, excess = square / s, square - n_responses * s
+            excess = square - n_responses * s
             # none that combines those in the model, nor one deleted too often
-            ratio[~((self._least < self.S) & (self.n_deleted < _MOST_DELETIONS))] = 0.0
-            ratio[self.index] = 0.0
+            admissible = (self._least < self.S) & (self.n_deleted < _MOST_DELETIONS)
+            admissible[self.index] = False
             if sign is not None:
                 is_wrong = sign * q[:, 0] < 0.0
-                ratio[is_wrong], excess[is_wrong] = 0.0, -np.inf
+                admissible[is_wrong], excess[is_wrong] = False, -np.inf
+            # the best precision outside is n s^2 / (q'q - n s), and its gain grows with q'q / s
+            ratio = np.divide(square, s, out=np.zeros_like(s), where=admissible)
             best, inside = int(ratio.argmax()), excess[self.index]
             if kind >= 0 and ratio[best] > n_responses:
                 kind, new = 1, n_responses * s[best] * (s[best] / excess[best])
