@@ -31,12 +31,16 @@ import matplotlib as mpl  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
+from hypothesis.internal.conjecture import providers  # noqa: E402
 
 mpl.use("Agg")
 
 # a busy machine is not a failure; an example is often a whole fit
 settings.register_profile("fits", deadline=None, max_examples=40)
 settings.load_profile("fits")
+# nor does it matter what a test of the same worker imported before: hypothesis draws numbers that stand in
+# the modules it finds in memory, also under a given seed
+providers._get_local_constants = lambda: providers._local_constants
 
 
 # --- seeds --------------------------------------------------------------------------------------

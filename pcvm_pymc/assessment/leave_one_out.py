@@ -11,7 +11,6 @@ import numpy as np
 import xarray as xr
 from arviz_stats.utils import ELPDDataLOO
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp
 from sklearn.utils.validation import check_is_fitted
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, log_posterior
@@ -176,7 +175,7 @@ def _scored(
     count: Any = np.ones(checked[0].doubt.shape) if copies is None else np.bincount(copies)
     density = np.array([each.after.log_density for each in checked]) / count
     # by how much each mode may change a row's average density, relative to it; the smallest are left
-    part = share * np.exp(density - logsumexp(density, axis=0, b=share))
+    part = share * np.exp(density - log_average(density, share))
     with np.errstate(over="ignore"):
         doubt = np.maximum(part, _TINY) * np.expm1([each.doubt for each in checked])
     up_to = np.where(doubt <= doubt[:, None], doubt, 0.0).sum(axis=1)

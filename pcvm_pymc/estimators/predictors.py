@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 from sklearn.utils import gen_batches
 
 from pcvm_pymc.core.design import latent_in_blocks
 from pcvm_pymc.core.pieces.centres import Index
 from pcvm_pymc.core.pieces.kernels import KernelPiece
-from pcvm_pymc.core.pieces.likelihood_base import Weighted, log_normalised, normalised
+from pcvm_pymc.core.pieces.likelihood_base import Weighted, log_average, log_normalised, normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.probabilities import (
@@ -180,7 +179,7 @@ class Average(Predictor):
     def log_probability(self, X: Array, n_jobs: int = 1) -> Array:
         """Return logarithms of averaged class probabilities, exact in the tails."""
         parts = np.stack([each.log_probability(X, n_jobs) for each in self.modes])
-        return log_normalised(logsumexp(parts, axis=0, b=self.weights[:, None, None]))
+        return log_normalised(log_average(parts, self.weights[:, None, None]))
 
     def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
         """Return the normal posteriors around the modes."""

@@ -178,9 +178,14 @@ def log_normalised(log_probability: Array) -> Array:
 
 
 def log_average(log_density: Array, share: Any = None) -> Array:
-    """Return logarithms of averages over the first axis; rounding lifts none above the largest part."""
+    """Return logarithms of averages over the first axis; rounding lifts none above the largest part.
+
+    Shares go in by their logarithms: as factors of a sum, a tiny one of the largest part leaves no digits.
+    """
     share = 1.0 / len(log_density) if share is None else share
-    return np.minimum(logsumexp(log_density, axis=0, b=share), log_density.max(axis=0))
+    with np.errstate(divide="ignore"):  # a share of zero
+        parts = log_density + np.log(share)
+    return np.minimum(logsumexp(parts, axis=0), log_density.max(axis=0))
 
 
 # --- rows that count by weights ------------------------------------------------------------------
