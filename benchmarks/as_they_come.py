@@ -63,11 +63,12 @@ def synthetic(n, n_classes=2):
 
 
 def letters(n):
-    """Return letters, A to M against N to Z."""
+    """Return letters, A to M against N to Z, one of equal rows."""
     from pcvm_pymc.experiments.datasets import load
 
     data = load("letter", random_state=0)
-    order = np.random.default_rng(0).permutation(len(data.y))[: n + TEST]
+    once = np.unique(data.X, axis=0, return_index=True)[1]
+    order = np.random.default_rng(0).permutation(once)[: n + TEST]
     names, number = np.unique(data.y, return_inverse=True)
     return data.X[order], (number >= len(names) // 2).astype(int)[order]
 

@@ -12,11 +12,10 @@ import numpy as np
 import pandas as pd
 from sklearn.datasets import load_iris, load_wine
 from sklearn.metrics import log_loss
-from sklearn.model_selection import train_test_split
-from sklearn.preprocessing import StandardScaler
 
 from pcvm_pymc import MPCVMClassifier, find_map_em, mpcvm_model, predict, sample, select
 from pcvm_pymc.experiments import datasets
+from pcvm_pymc.experiments.head_to_head import stratified_draws
 
 DRAWN = {"draws": 400, "chains": 2, "method": "gibbs", "max_sweeps": 15000, "random_seed": 1}
 
@@ -33,9 +32,7 @@ def sets():
 def on(X, y, seed):
     """Return log losses on one draw."""
     size = min(150, len(y) // 2)
-    X, X_test, y, y_test = train_test_split(X, y, train_size=size, stratify=y, random_state=seed)
-    scaler = StandardScaler().fit(X)
-    X, X_test = scaler.transform(X), scaler.transform(X_test)
+    X, y, X_test, y_test = next(stratified_draws(X, y, size, len(y) - size, seed=seed))
     width = float(select(X, y, over=("width",), random_state=1).width)
     average = MPCVMClassifier(random_state=1).fit(X, y)
     loss = {"averaged MAP": log_loss(y_test, average.predict_proba(X_test))}

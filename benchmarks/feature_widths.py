@@ -1,15 +1,19 @@
 """One width against a width for each feature, on the same draws: held-out scores and CPU seconds.
 
 ``OMP_NUM_THREADS=1 PCVM_DATA=... python benchmarks/feature_widths.py [--draws 3] [--seed 7000]
-[--peers | --svc] [--estimator NAME] [SET:ROWS ...]`` prints a line for each set and estimator, then means
-and the worst set. Sets: a name, ``informative-D`` (D features, ten informative), ``six-D`` (six classes,
-eight informative), ``two-of-D``, ``three-of-D`` (by their sum) and ``xor-of-D`` (by the sign of a product),
-or ``friedman1`` to ``friedman3`` and ``diabetes_progression`` for a regression, whose loss is the error in
-standard deviations.
+[--peers [NAME,...] | --svc] [--estimator NAME] [--table | SET:ROWS ...]`` prints a line for each set and
+estimator, then means and the worst set; ``--table`` takes the README's 21 sets. Equal rows are on one side.
+CatBoost (``uv sync --group benchmarks``) has the rows as they come, missing values and `CATEGORIES` included,
+the others medians and standardised columns. Sets: a name, ``informative-D`` (D features, ten informative),
+``six-D`` (six classes, eight informative), ``two-of-D``, ``three-of-D`` (by their sum) and ``xor-of-D`` (by
+the sign of a product), or ``friedman1`` to ``friedman3`` and ``diabetes_progression`` for a regression, whose
+loss is the error in standard deviations.
 """
 
 import argparse
-import time
+import itertools
+import re
+import resource
 import warnings
 
 import numpy as np
@@ -32,7 +36,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegressionCV
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import pcvm_pymc
 from pcvm_pymc.experiments.baselines import TunedSVC
@@ -41,27 +45,45 @@ from pcvm_pymc.experiments.head_to_head import stratified_draws
 
 SETS = (
     "image:300",
-    "image:200",
+    "splice:300",
+    "credit:300",
     "thyroid:140",
-    "crabs_sex:100",
-    "diabetis:300",
+    "heart:170",
+    "hepatitis:100",
+    "bupa:200",
+    "pima:300",
+    "german:400",
     "australian:300",
     "wisconsin_diagnostic:120",
-    "wisconsin_original:150",
-    "breast_cancer:200",
-    "heart:170",
-    "ringnorm:200",
-    "twonorm:200",
     "waveform:200",
-    "german:300",
-    "cleveland:200",
-    "heart_hungarian:200",
-    "pima_ripley:200",
-    "letter_2:200",
     "banana:300",
-    "ripley:200",
+    "flare_solar:400",
+    "titanic:150",
+    "ringnorm:200",
+)
+TABLE = (  # of the README
+    *("image:300", "image:200", "thyroid:140", "crabs_sex:100", "diabetis:300", "australian:300"),
+    *("wisconsin_diagnostic:120", "wisconsin_original:150", "breast_cancer:200", "heart:170"),
+    *("ringnorm:200", "twonorm:200", "waveform:200", "german:300", "cleveland:200"),
+    *("heart_hungarian:200", "pima_ripley:200", "letter_2:200", "banana:300", "ripley:200"),
     "titanic:150",
 )
+HEART = (1, 2, 5, 6, 8, 10, 12)  # sex, chest pain, sugar, ECG, angina, slope, thallium scan
+# columns whose numbers are codes of categories, from 0, in the order of UCI's descriptions
+CATEGORIES = {
+    "australian": (0, 3, 4, 5, 7, 8, 10, 11),
+    "breast_cancer": (1, 4, 6, 7, 8),  # age, size and the like are in order
+    "cleveland": HEART,
+    "credit": (0, 3, 4, 5, 6, 8, 9, 11, 12),
+    "flare_solar": tuple(range(9)),
+    "german": (0, 2, 3, 5, 6, 8, 9, 11, 13, 14, 16, 18, 19),
+    "heart": HEART,
+    "heart_hungarian": HEART,
+    "hepatitis": (*range(1, 13), 18),
+    "splice": tuple(range(60)),
+    "titanic": (0, 1, 2),
+}
+PEERS = ("SVC", "boosting", "CatBoost", "forest", "logistic", "GP", "GP, widths")
 MOST_TESTED = 2000
 LEAST_ROWS = 8  # of a class: others are left out
 NOISY = {  # the class, of normal features of which two or three have an effect
@@ -98,10 +120,11 @@ def regression_rows(name: str, n: int, seed: int):
 
 
 def draws(name: str, n: int, n_draws: int, seed: int):
-    """Yield training rows and labels, and test rows and labels; whether it is a regression comes first."""
+    """Yield whether it is a regression, prepared rows with their labels, and rows as they come."""
     if name in FRIEDMAN or name in ("diabetes_progression", "boston_housing", "airfoil_self_noise"):
         for k in range(n_draws):
-            yield True, regression_rows(name, n, seed + k)
+            data = regression_rows(name, n, seed + k)
+            yield True, data, data[::2]
         return
     family = name.rstrip("0123456789")
     if family in NOISY | INFORMATIVE:
@@ -114,19 +137,60 @@ def draws(name: str, n: int, n_draws: int, seed: int):
                 options = {"n_redundant": 0, "random_state": seed + k, **INFORMATIVE[family]}
                 X, y = make_classification(n + 1000, d, **options)
             X = (X - X[:n].mean(axis=0)) / X[:n].std(axis=0)
-            yield False, (X[:n], y[:n], X[n:], y[n:])
+            yield False, (X[:n], y[:n], X[n:], y[n:]), (X[:n], X[n:])
         return
     data = load(name, random_state=0)
     y = np.unique(data.y, return_inverse=True)[1]
     frequent = np.bincount(y)[y] >= LEAST_ROWS
     X, y = data.X[frequent], np.unique(y[frequent], return_inverse=True)[1]
-    scaler = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
-    every = stratified_draws(X, y, n, min(MOST_TESTED, len(y) - n), seed=seed, scaler=scaler)
-    for _ in range(n_draws):
-        yield False, next(every)
+    as_they_come = FunctionTransformer()
+    every = stratified_draws(X, y, n, min(MOST_TESTED, len(y) - n), seed=seed, scaler=as_they_come)
+    for few, label, new, truth in itertools.islice(every, n_draws):
+        scaler = make_pipeline(SimpleImputer(strategy="median"), StandardScaler()).fit(few)
+        data = (scaler.transform(few), label, scaler.transform(new), truth)
+        yield False, data, (few, new)
 
 
-def rivals(regression: bool, n_classes: int, d: int, seed: int, options):
+def with_categories(name: str, X):
+    """Return a table in which the columns of categories are texts, missing ones included."""
+    frame = pd.DataFrame(X)
+    columns = list(CATEGORIES.get(name, ()))
+    frame[columns] = frame[columns].map(str)
+    return frame
+
+
+def peers(regression: bool, n_classes: int, d: int, seed: int, *, categories, names):
+    """Yield those of the peers that there are for the problem."""
+    start, several = np.full(d, 2.0), n_classes > 2
+    kernel = {"GP": RBF(2.0, (0.1, 1e3)), "GP, widths": RBF(start, (0.1, 1e3))}
+    for name in names:
+        boost = {"random_seed": seed, "thread_count": 1, "cat_features": list(categories)}
+        boost |= {"verbose": 0, "allow_writing_files": False}
+        match name:
+            case "CatBoost":
+                import catboost
+
+                kind = catboost.CatBoostRegressor if regression else catboost.CatBoostClassifier
+                yield name, kind(**boost)
+            case "boosting" if regression:
+                yield name, HistGradientBoostingRegressor(random_state=seed)
+            case "boosting":
+                yield name, HistGradientBoostingClassifier(random_state=seed)
+            case "GP, widths" if regression:
+                noisy = ConstantKernel() * kernel[name] + WhiteKernel(0.1)
+                yield name, GaussianProcessRegressor(noisy, random_state=seed)
+            case "GP" | "GP, widths" if not (regression or several):
+                scaled = ConstantKernel() * kernel[name]
+                yield name, GaussianProcessClassifier(scaled, random_state=seed)
+            case "SVC" if not regression:
+                yield name, TunedSVC(random_state=seed)
+            case "forest" if not regression:
+                yield name, RandomForestClassifier(500, random_state=seed)
+            case "logistic" if not regression:
+                yield name, LogisticRegressionCV(l1_ratios=(0.0,), scoring="neg_log_loss")
+
+
+def rivals(regression: bool, n_classes: int, d: int, seed: int, *, options, categories=()):
     """Return the estimators that are compared: one width first, a width for each feature second."""
     default = (
         "RVMRegressor" if regression else ("PCVM" if n_classes == 2 else "MPCVM") + "Classifier"
@@ -136,30 +200,22 @@ def rivals(regression: bool, n_classes: int, d: int, seed: int, options):
         "one width": kind(width="shared", random_state=seed),
         "widths": kind(random_state=seed),
     }
-    if regression and options.peers:
-        kernel = ConstantKernel() * RBF(np.full(d, 2.0), (0.1, 1e3)) + WhiteKernel(0.1)
-        found["GP, widths"] = GaussianProcessRegressor(kernel, random_state=seed)
-        found["boosting"] = HistGradientBoostingRegressor(random_state=seed)
-    if regression:
-        return found
-    if options.peers or options.svc:
-        found["SVC"] = TunedSVC(random_state=seed)
-    if options.peers:
-        found["boosting"] = HistGradientBoostingClassifier(random_state=seed)
-        found["forest"] = RandomForestClassifier(500, random_state=seed)
-        found["logistic"] = LogisticRegressionCV(l1_ratios=(0.0,), scoring="neg_log_loss")
-        lengths = {"GP": 2.0, "GP, widths": np.full(d, 2.0)} if n_classes == 2 else {}
-        for label, start in lengths.items():
-            kernel = ConstantKernel() * RBF(start, (0.1, 1e3))
-            found[label] = GaussianProcessClassifier(kernel, random_state=seed)
-    return found
+    return found | dict(
+        peers(regression, n_classes, d, seed, categories=categories, names=options.peers)
+    )
+
+
+def cpu_seconds() -> float:
+    """Return the CPU seconds of this process, of all its threads, and of processes that it waited for."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def scored(model, X, y, X_test, y_test, *, regression: bool) -> dict[str, float]:
     """Return the scores of a fit; of a regression also how often intervals of 89 % hold the target."""
-    began = time.process_time()
+    began = cpu_seconds()
     model.fit(X, y)
-    seconds = time.process_time() - began
+    seconds = cpu_seconds() - began
     if not regression:
         probability = model.predict_proba(X_test)
         own = probability[np.arange(len(y_test)), np.searchsorted(model.classes_, y_test)]
@@ -170,7 +226,7 @@ def scored(model, X, y, X_test, y_test, *, regression: bool) -> dict[str, float]
         return {"loss": loss, "error": error, "1 - auc": 1.0 - auc, "seconds": seconds}
     mean = model.predict(X_test)
     found = {"loss": np.sqrt(np.mean((mean - y_test) ** 2)), "seconds": seconds}
-    if "Boosting" not in type(model).__name__:
+    if "Boost" not in type(model).__name__:
         sd = model.predict(X_test, return_std=True)[1]
         found["covered"] = np.mean(np.abs(y_test - mean) < 1.5982 * sd)
     return found
@@ -179,31 +235,55 @@ def scored(model, X, y, X_test, y_test, *, regression: bool) -> dict[str, float]
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("sets", nargs="*", default=SETS)
+    parser.add_argument("sets", nargs="*")
+    parser.add_argument("--table", action="store_true", help="the README's 21 sets")
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--seed", type=int, default=7000)
-    parser.add_argument("--peers", action="store_true")
-    parser.add_argument("--svc", action="store_true", help="of the peers the SVC alone")
+    parser.add_argument(
+        "--peers",
+        nargs="?",
+        const=PEERS,
+        default=(),
+        type=lambda names: tuple(re.split(r",(?! )", names)),
+        help=f"all, or some: --peers='{','.join(PEERS)}'",
+    )
+    parser.add_argument("--svc", dest="peers", action="store_const", const=("SVC",))
     parser.add_argument("--estimator")
     options = parser.parse_args()
+    if unknown := set(options.peers) - set(PEERS):
+        parser.error(f"peers {', '.join(unknown)} are unknown; use {', '.join(PEERS)}")
     warnings.simplefilter("ignore")
     X = np.random.default_rng(0).normal(size=(40, 2))
-    for label in (X[:, 0], X[:, 0] > 0, np.arange(40) % 3):  # what is loaded and compiled once
-        rivals(label is X[:, 0], len(np.unique(label)), 2, 0, options)
+    # what is loaded and compiled once
+    for target in (X[:, 0], (X[:, 0] > 0).astype(int), np.arange(40) % 3):
+        problem = (target.dtype == float, len(np.unique(target)), 2, 0)
+        for model in rivals(*problem, options=options).values():
+            model.fit(X, target)
     means = {}
-    for each in options.sets:
+    for each in options.sets or (TABLE if options.table else SETS):
         name, rows = each.split(":")
         found = {}
-        for k, (regression, data) in enumerate(draws(name, int(rows), options.draws, options.seed)):
-            compared = rivals(regression, len(np.unique(data[1])), data[0].shape[1], k, options)
+        parts = draws(name, int(rows), options.draws, options.seed)
+        try:
+            first = next(parts)
+        except FileNotFoundError:
+            print(f"{each:24s} not at hand", flush=True)
+            continue
+        for k, (regression, data, raw) in enumerate(itertools.chain([first], parts)):
+            problem = (regression, len(np.unique(data[1])), data[0].shape[1], k)
+            told = CATEGORIES.get(name, ())
+            compared = rivals(*problem, options=options, categories=told)
             for label, model in compared.items():
-                scores = scored(model, *data, regression=regression)
+                X, y, X_test, y_test = data
+                if label == "CatBoost":
+                    X, X_test = (with_categories(name, part) for part in raw)
+                scores = scored(model, X, y, X_test, y_test, regression=regression)
                 found.setdefault(label, []).append(scores)
         tables = {label: pd.DataFrame(scores) for label, scores in found.items()}
         gain = tables["widths"]["loss"] - tables["one width"]["loss"]
         print(f"{each:24s} gain {gain.mean():+.4f} ± {gain.sem():.4f}", flush=True)
         means[each] = pd.DataFrame({label: table.mean() for label, table in tables.items()}).T
-        print(means[each].to_string(float_format="{:.4f}".format, header=each == options.sets[0]))
+        print(means[each].to_string(float_format="{:.4f}".format, header=len(means) == 1))
     every = pd.concat(means)
     change = every["loss"].unstack()
     change = change["widths"] - change["one width"]

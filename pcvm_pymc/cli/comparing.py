@@ -121,7 +121,15 @@ def compare(options: argparse.Namespace, console: Console) -> None:
             splits = stratified_draws(
                 rows.X, rows.y, n_train, n_test, seed=options.seed, scaler=rows.scaler
             )
-            parts = [next(splits) for _ in range(options.splits)]
+            try:
+                parts = [next(splits) for _ in range(options.splits)]
+            except ValueError as error:  # a class whose rows are all equal
+                raise UsageError(f"no split with equal rows on one side: {error}") from None
+        drawn = {len(part[1]) for part in parts}
+        if drawn != {n_train}:
+            console.print(
+                f"Equal rows are on one side: {min(drawn)} to {max(drawn)} rows to train on."
+            )
         _fit_rivals(scored, parts)
         with console.status("importing PyMC"):
             import_module("pcvm_pymc.inference.sampling")

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.preprocessing import StandardScaler
 
+from pcvm_pymc.core.pieces.centres import copied_rows, unique_rows
 from pcvm_pymc.estimators.measures import Rival
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
@@ -85,10 +86,36 @@ def fitted_rival(
     )
 
 
+def equal_rows(X: Any, y: NDArray[Any]) -> NDArray[np.intp]:
+    """Return a number for each row, the same for rows with equal features, missing ones included.
+
+    Each row has its own where more than a tenth of the repeated rows have the features of a row of another
+    label, as in tables of few categories: equal rows are observations of their own there (`copied_rows`).
+    """
+    codes = pd.DataFrame(X).apply(lambda column: pd.factorize(column)[0]).to_numpy(float)
+    first, _ = copied_rows(codes, pd.factorize(y)[0])
+    return np.arange(len(codes)) if len(first) == len(codes) else unique_rows(codes)[1]
+
+
+def kept_together(splitter: Any, X: Any, y: NDArray[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield training and test rows of a splitter that sees one of each set of equal rows.
+
+    The others follow it, so that no row is on both sides. Without equal rows these are its own splits.
+    """
+    number = equal_rows(X, y)
+    _, first = np.unique(number, return_index=True)
+    own = np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
+    for parts in splitter.split(first, y[first]):
+        train, test = (np.concatenate([own[each] for each in part]) for part in parts)
+        yield train, test
+
+
 def stratified_draws(
     X: Any, y: NDArray[Any], n_train: int, n_test: int, *, seed: int, scaler: Any = None
 ) -> Iterator[Draw]:
     """Yield training and test part of one stratified draw after another, standardised by the training part.
+
+    Equal rows are on one side (`equal_rows`); where there are any, the parts' sizes are approximate.
 
     Parameters
     ----------
@@ -99,15 +126,19 @@ def stratified_draws(
     scaler : transformer, optional
         What is fitted to each training part; default: `StandardScaler`.
     """
+    n_obs, n_unequal = len(y), len(np.unique(equal_rows(X, y)))
+    few = max(round(n_train * n_unequal / n_obs), 1)
+    sizes = {
+        "train_size": few,
+        "test_size": min(round(n_test * n_unequal / n_obs), n_unequal - few),
+    }
     number = 0
     while True:
-        splitter = StratifiedShuffleSplit(
-            1, train_size=n_train, test_size=n_test, random_state=seed + number
-        )
-        ((train, test),) = splitter.split(X, y)
-        few, held_out = X.take(train, axis=0), X.take(test, axis=0)
-        fitted = (StandardScaler() if scaler is None else clone(scaler)).fit(few)
-        yield fitted.transform(few), y[train], fitted.transform(held_out), y[test]
+        splitter = StratifiedShuffleSplit(1, random_state=seed + number, **sizes)
+        ((train, test),) = kept_together(splitter, X, y)
+        part, held_out = X.take(train, axis=0), X.take(test, axis=0)
+        fitted = (StandardScaler() if scaler is None else clone(scaler)).fit(part)
+        yield fitted.transform(part), y[train], fitted.transform(held_out), y[test]
         number += 1
 
 

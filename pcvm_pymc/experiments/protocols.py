@@ -1,6 +1,8 @@
 """Protocols of the papers: which rows train and test, and how parameters are chosen.
 
-A `Protocol` names both; `realise` turns a data set into a `Problem` by it.
+A `Protocol` names both; `realise` turns a data set into a `Problem` by it. Partitions are of single rows, as
+those of the papers whose figures they are compared with: equal rows can be on both sides
+(`head_to_head.stratified_draws` keeps them together).
 """
 
 import hashlib
