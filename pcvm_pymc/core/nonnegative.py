@@ -38,7 +38,10 @@ class _Scaled:
         self.gram, self.scale, self.ridge = gram, scale, np.ones(len(scale))
         if scale[-1] == np.inf:  # any unit will do where the prior gives none
             corner = gram.product(np.append(np.zeros(len(scale) - 1), 1.0))[-1]
-            self.scale[-1], self.ridge[-1] = 1.0 / np.sqrt(corner), 0.0
+            if corner > 0:
+                self.scale[-1], self.ridge[-1] = 1.0 / np.sqrt(corner), 0.0
+            else:  # no row has a curvature either: the step of a standard normal prior
+                self.scale[-1] = 1.0
         self.at = np.zeros(len(scale))  # scales of zero leave out
         np.divide(start, scale, out=self.at, where=scale != 0)
         self.rhs = scale * target - self.ridge * self.at

@@ -19,7 +19,7 @@ from problems import (
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, initial_state, iterate, log_posterior
 from pcvm_pymc.core.pieces.kernels import rbf
-from pcvm_pymc.core.pieces.likelihoods import Probit
+from pcvm_pymc.core.pieces.likelihoods import NoisyProbit, Probit
 from pcvm_pymc.core.pieces.priors import PRUNING_PRECISION, Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.experiments.replicas.starts import random_start
@@ -119,6 +119,17 @@ def test_a_bias_starts_at_the_larger_class_where_it_has_a_prior(bias, wanted):
     assert Start.default(prob).bias == wanted
     label[:] = np.where(np.arange(20) % 2, 1.0, -1.0)  # the second class also where none is larger
     assert Start.default(prob).bias == wanted
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_rows_without_curvature_leave_a_free_bias_its_gradient(sign):
+    X, label = blobs(30, seed=1)
+    prob = replace(problem(X, label, PROPER["plug-in"]), bias="free", likelihood=NoisyProbit(0.1))
+    far, best = Start(np.zeros(30), 45.0 * sign), fit_em(prob)
+    assert not prob.likelihood.curvature(np.full(30, far.bias), label).any()
+    result = fit_em(prob, far)
+    assert_monotone(result.trace.log_posterior)
+    assert result.trace.log_posterior[-1] == pytest.approx(best.trace.log_posterior[-1], abs=1e-6)
 
 
 def test_pruning_at_the_papers_threshold():
