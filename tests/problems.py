@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from scipy.stats import gamma, norm
 
-from pcvm_pymc.core.em import ScalarRBFMoves, Start
+from pcvm_pymc.core.em import Start, WidthMoves
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances, width_bounds
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
@@ -118,7 +118,7 @@ def problem(X, label, hyperprior, width=None, *, free_width=False):
     width = median_distance(X) if width is None else width
     out = Problem(rbf(squared, width), label, label.copy(), hyperprior, width=width)
     if free_width:
-        out = replace(out, moves=ScalarRBFMoves(squared, width_bounds(X)))
+        out = replace(out, moves=WidthMoves(squared, width_bounds(X)))
     return out
 
 

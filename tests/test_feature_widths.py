@@ -10,8 +10,8 @@ from runs import SHALLOW
 from sklearn.base import clone
 
 import pcvm_pymc as pcvm
-from pcvm_pymc.core.em import EMOptions, FeatureRBFMoves, ScalarRBFMoves, Start, fit_em
-from pcvm_pymc.core.pieces.kernels import RBF, design_matrix, rbf, squared_distances
+from pcvm_pymc.core.em import EMOptions, FeatureWidthMoves, Start, WidthMoves, fit_em
+from pcvm_pymc.core.pieces.kernels import RBF, Laplacian, design_matrix, distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.read import read
@@ -21,20 +21,27 @@ X, LABEL = blobs(50, 3, seed=2, gap=3.0)
 WIDTHS = np.array([1.0, 3.0, 2.0])
 
 
-def moves_of(X, bounds=(0.05, 500.0)):
-    return FeatureRBFMoves(np.square(X.T[:, :, None] - X.T[:, None, :]), bounds)
+KERNELS = pytest.mark.parametrize("kernel", [RBF, Laplacian])
 
 
-def test_equal_widths_are_one_width():
-    one, three = RBF(1.7)(X, X[:9]), RBF(np.full(3, 1.7))(X, X[:9])
+def moves_of(X, bounds=(0.05, 500.0), order=2):
+    apart = np.abs(X.T[:, :, None] - X.T[:, None, :])
+    return FeatureWidthMoves(apart**order, bounds, order=order)
+
+
+@KERNELS
+def test_equal_widths_are_one_width(kernel):
+    one, three = kernel(1.7)(X, X[:9]), kernel(np.full(3, 1.7))(X, X[:9])
     np.testing.assert_allclose(three, one, rtol=1e-12)
-    found, wanted = design_matrix("rbf", X, X[:9], WIDTHS), moves_of(X).basis(WIDTHS)
+    found = design_matrix(kernel.name, X, X[:9], WIDTHS)
+    wanted = moves_of(X, order=kernel.order).basis(WIDTHS)
     np.testing.assert_allclose(found, wanted[:, :9], rtol=1e-12)
     refused("width has 2 values; needed one or 3, the features", RBF(np.ones(2)), X, X)
 
 
-def test_slopes_in_log_widths_by_finite_differences():
-    moves, weight = moves_of(X), np.random.default_rng(0).normal(size=50)
+@KERNELS
+def test_slopes_in_log_widths_by_finite_differences(kernel):
+    moves, weight = moves_of(X, order=kernel.order), np.random.default_rng(0).normal(size=50)
     found = moves.latent_slope(moves.basis(WIDTHS), WIDTHS, weight)
     h = 1e-6
     for k in range(3):
@@ -43,27 +50,29 @@ def test_slopes_in_log_widths_by_finite_differences():
         np.testing.assert_allclose(found[:, k], wanted, atol=1e-7)
 
 
-def test_em_widens_features_that_do_not_matter_and_never_lowers_the_log_posterior():
+@KERNELS
+def test_em_widens_features_that_do_not_matter_and_never_lowers_the_log_posterior(kernel):
     X = np.random.default_rng(3).normal(size=(120, 3))
     label = np.where(np.abs(X[:, 0]) < 0.7, 1.0, -1.0)  # the first feature alone tells the classes
-    moves, width = moves_of(X), np.full(3, 2.0)
+    moves, width = moves_of(X, order=kernel.order), np.full(3, 2.0)
     Phi, prior = moves.basis(width), pcvm.Hyperprior.plug_in()
     problem = Problem(Phi, label, label.copy(), prior, width=width, moves=moves)
     result = fit_em(problem, None, EMOptions(max_iter=3000, tol=1e-4))
     assert_monotone(result.trace.log_posterior)
     assert result.trace.width.shape == (result.n_iter + 1, 3)
     assert result.width[1:].min() > 2 * result.width[0]
-    latent = RBF(result.width)(X, X) @ result.weight + result.bias
+    latent = kernel(result.width)(X, X) @ result.weight + result.bias
     np.testing.assert_allclose(result.latent, latent, atol=1e-9)
 
 
-def test_one_feature_moves_as_a_scalar_width_does():
+@KERNELS
+def test_one_feature_moves_as_a_scalar_width_does(kernel):
     x = X[:, :1]
-    squared = squared_distances(x, x)
-    moves = ScalarRBFMoves(squared, (0.05, 50.0))
-    given_ = rbf(squared, 1.0), LABEL, LABEL.copy(), pcvm.Hyperprior.plug_in()
+    apart = distances(x, x, kernel.order)
+    moves = WidthMoves(apart, (0.05, 50.0), order=kernel.order)
+    given_ = moves.basis(1.0), LABEL, LABEL.copy(), pcvm.Hyperprior.plug_in()
     scalar = Problem(*given_, moves=moves)
-    vector = replace(scalar, width=np.ones(1), moves=moves_of(x, (0.05, 50.0)))
+    vector = replace(scalar, width=np.ones(1), moves=moves_of(x, (0.05, 50.0), kernel.order))
     start = Start.default(scalar)
     one, other = (fit_em(each, start, EMOptions(max_iter=40)) for each in (scalar, vector))
     assert other.width[0] == pytest.approx(one.width, rel=1e-6)
@@ -72,7 +81,7 @@ def test_one_feature_moves_as_a_scalar_width_does():
     pulled = fit_em(replace(scalar, moves=known), start, EMOptions(max_iter=4))
     assert pulled.width == pytest.approx(3.0, rel=0.001)  # two of the longest steps, then Newton's
     kinked = replace(moves, prior=lambda width: -1e4 * abs(float(np.log(width / 3.0))))
-    near = replace(scalar, Phi=rbf(squared, 2.8), width=2.8, moves=kinked)
+    near = replace(scalar, Phi=moves.basis(2.8), width=2.8, moves=kinked)
     halved = fit_em(near, start, EMOptions(max_iter=1)).width
     assert 2.8 < halved < 3.2  # the longest step was too long
     of_two = replace(scalar, label=(LABEL > 0) * 1, sign=None, likelihood=MultinomialProbit(2))

@@ -114,7 +114,7 @@ class Problem:
         Whether a basis is dropped for all scores or for none, as in the mRVM.
     width : float or ndarray, shape (n_features,)
         With which `Phi` was made; NaN where there is none.
-    moves : ScalarRBFMoves or FeatureRBFMoves, optional
+    moves : WidthMoves or FeatureWidthMoves, optional
         The basis functions as a function of the width, which EM and Gibbs may then move.
     log_rate_density : float
         Log density of a d that is unknown and stands where `for_mode` has put it; part of the log posterior.

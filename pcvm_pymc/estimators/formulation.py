@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pcvm_pymc.core.design import ArrayRows, Rows, StreamedDesign
-from pcvm_pymc.core.em import EMOptions, ScalarRBFMoves, fit_em
+from pcvm_pymc.core.em import EMOptions, WidthMoves, fit_em
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import (
     Kernel,
@@ -125,7 +125,7 @@ class Formulation:
             label = None
         elif moves:
             squared = squared_distances(self.data.X, centres.points)
-            mover = ScalarRBFMoves(squared, width_bounds(self.data.X))
+            mover = WidthMoves(squared, width_bounds(self.data.X))
             Phi = mover.basis(width)
         elif self.squared is not None and np.ndim(width) == 0:
             Phi = rbf(self.squared, width)

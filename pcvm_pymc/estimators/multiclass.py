@@ -181,7 +181,7 @@ class MRVMClassifier(KernelClassifier):
 
     Parameters
     ----------
-    kernel : "rbf", "linear-spline" or callable
+    kernel : "rbf", "laplacian", "linear-spline" or callable
         ``exp(-||x - z||^2 / width^2)``, Vapnik's spline, or a function ``(X, Z, width) -> (n, m)``.
     width : float, array_like, "auto", "shared", "evidence" or "validity"
         As for `MPCVMClassifier`; the validity is the relevance vector machine's.

@@ -41,7 +41,7 @@ class RVMClassifier(KernelClassifier):
 
     Parameters
     ----------
-    kernel : "rbf", "linear-spline" or callable
+    kernel : "rbf", "laplacian", "linear-spline" or callable
         ``exp(-||x - z||^2 / width^2)``, Vapnik's spline, or a function ``(X, Z, width) -> (n, m)``. It need
         not be positive definite.
     width : float, array_like, "auto", "shared", "evidence" or "validity"

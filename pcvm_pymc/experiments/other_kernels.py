@@ -9,7 +9,7 @@ from sklearn.covariance import LedoitWolf
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.em import EMOptions, fit_em
-from pcvm_pymc.core.em.widths import FeatureRBFMoves
+from pcvm_pymc.core.em.widths import FeatureWidthMoves
 from pcvm_pymc.core.pieces.kernels import MatrixRBF, median_distance, width_bounds
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.validation import as_labels
@@ -75,7 +75,7 @@ class FeatureWidthPCVM(_AroundAModel):
         start = np.full(X.shape[1], self.width or median_distance(X))
         low, high = width_bounds(X)
         squared = np.square(X.T[:, :, None] - X.T[:, None, :])
-        moves = FeatureRBFMoves(squared, (low, _FAR * high))
+        moves = FeatureWidthMoves(squared, (low, _FAR * high))
         problem = Problem(
             moves.basis(start), label, label.copy(), Hyperprior.chen2009(), width=start, moves=moves
         )

@@ -24,11 +24,11 @@ static void @latent(const double *x, double *f)
 {{
     double phi[@n_vectors + 1];
     for (int j = 0; j < @n_vectors; j++) {{
-        double square = 0.0;
+        double distance = 0.0;
         for (int k = 0; k < @n_features; k++) {{
             int i = j * @n_features + k;
             double u = (x[k] - @origin[k] - @centre[i]) / @width[i];
-            square += u * u;
+            distance += {term};
         }}
         phi[j] = {profile};
     }}
@@ -72,8 +72,9 @@ void {name}(const double *x, double *p)
 }}
 """
 
-#: by the name of the kernel: g(s) in C, s = ||x - z||^2 / width^2
-_C_PROFILES = {"rbf": "exp(-square)"}
+#: by the name of the kernel: g(s) in C
+_C_PROFILES = {"rbf": "exp(-distance)", "laplacian": "exp(-distance)"}
+_C_TERMS = {1: "fabs(u)", 2: "u * u"}  # of a feature in s, by the kernel's order
 
 _PROBIT = "0.5 * erfc(-f / 1.4142135623730951)"
 _LINKS = {
@@ -184,7 +185,8 @@ def to_c(model: Any, name: str | None = None, *, return_std: bool = False) -> st
         few=few,
         arrays="".join(_array(each, values) for each, values in arrays.items()),
         link=_LINKS.get(link, "").format(flip=_number(getattr(few.likelihood, "flip", 0.0))),
-        profile=_C_PROFILES[few.kernel],
+        profile=_C_PROFILES[few.kernel.name],
+        term=_C_TERMS[few.kernel.order],
         variance="" if few.covariance is None else _VARIANCE + variance,
         **{"what": what, "written": written, "argument": argument, "before": before},
         **{"several": several, "probability": probability},

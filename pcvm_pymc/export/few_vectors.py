@@ -32,8 +32,7 @@ class FewVectors:
 
     Attributes
     ----------
-    kernel : str
-        Name of a radial kernel.
+    kernel : Radial
     origin : ndarray, shape (n_features,)
         Subtracted from the features first, so that a large offset costs no digits.
     centres : ndarray, shape (n_vectors, n_features)
@@ -49,7 +48,7 @@ class FewVectors:
         None of a regression.
     """
 
-    kernel: str
+    kernel: Radial
     origin: Array
     centres: Array
     width: Array
@@ -63,7 +62,7 @@ def few_vectors_of(model: Any, return_std: bool = False) -> FewVectors:
     """Return centres, weights and link of a fitted model, in the units of its pipeline's input.
 
     With ``x = s u + t`` for the unscaled features u the kernel is a function of
-    ``sum_k (u_k + t_k / s_k - z_k / s_k)^2 / (width_k / s_k)^2``.
+    ``sum_k (|u_k + t_k / s_k - z_k / s_k| / (width_k / s_k))^order``.
 
     Raises
     ------
@@ -98,8 +97,8 @@ def few_vectors_of(model: Any, return_std: bool = False) -> FewVectors:
         kernel, width = kernel.kernel, width.reshape(len(centres), -1)
     if not isinstance(kernel, Radial):
         raise ValueError(
-            f"kernel={kernel.name!r} has no export; needed 'rbf', or another function of the distance in "
-            "units of the width"
+            f"kernel={kernel.name!r} has no export; needed 'rbf', 'laplacian', or another function of the "
+            "distance in units of the width"
         )
     numbers = likelihood.targets == "numbers"
     if return_std and (not numbers or "_process_" in vars(model)):
@@ -107,7 +106,7 @@ def few_vectors_of(model: Any, return_std: bool = False) -> FewVectors:
             f"return_std=True needs a fitted RVMRegressor(std='weights'); found {shown(model)}"
         )
     return FewVectors(
-        kernel.name,
+        kernel,
         np.zeros(centres.shape[1]),
         centres,
         np.broadcast_to(width, centres.shape).copy(),

@@ -14,11 +14,13 @@ _MIDPOINTS = 0.5 * np.arange(0.5, 13.0)  # of the midpoint rule of step .5 for e
 _NODES = 0.125 * np.arange(-72, 73)  # of the trapezoid rule over a standard normal
 
 
-#: by the name of the kernel: g(s), s = ||x - z||^2 / width^2, as a node. exp(-s) is zero in double precision
-#: where s > 746, but 1e-308 in some runtimes: enough to choose a class far from all vectors
-_ONNX_PROFILES: dict[str, Any] = {
-    "rbf": lambda square: square.op("Greater", 746.0).op("Where", 0.0, (square * -1.0).op("Exp"))
-}
+def _exponential(s: Any) -> Any:
+    """Return exp(-s): where s > 746 zero, not 1e-308 as in some runtimes, enough to choose a class."""
+    return s.op("Greater", 746.0).op("Where", 0.0, (s * -1.0).op("Exp"))
+
+
+#: by the name of the kernel: g(s) as a node
+_ONNX_PROFILES: dict[str, Any] = {"rbf": _exponential, "laplacian": _exponential}
 
 
 def to_onnx(model: Any, *, return_std: bool = False) -> Any:
@@ -156,8 +158,9 @@ def _basis(x: _Node, few: FewVectors) -> _Node:
     Differences are taken before they are squared: products of matrices lose digits far from zero.
     """
     scaled = ((x - few.origin).op("Unsqueeze", [1]) - few.centres) / few.width
-    square = (scaled * scaled).op("ReduceSum", [2], keepdims=0)
-    return _ONNX_PROFILES[few.kernel](square).op("Pad", [0, 0, 0, 1], 1.0)
+    terms = scaled.op("Abs") if few.kernel.order == 1 else scaled * scaled
+    distance = terms.op("ReduceSum", [2], keepdims=0)
+    return _ONNX_PROFILES[few.kernel.name](distance).op("Pad", [0, 0, 0, 1], 1.0)
 
 
 def _probability(latent: _Node, few: FewVectors) -> _Node:

@@ -233,7 +233,7 @@ def _check_like(one: xr.DataTree, first: xr.DataTree, name: str) -> None:
     data, other = (each["constant_data"].to_dataset() for each in (one, first))
     if "width" not in data or "width" in one["posterior"]:
         raise ValueError(
-            f"{name} is not of a model whose RBF has a known width; needed one that is"
+            f"{name} is not of a model whose kernel has a known width; needed one that is"
         )
     same, wanted = (each.drop_vars(_OF_WIDTH, errors="ignore") for each in (data, other))
     if not (same.equals(wanted) and one["observed_data"].equals(first["observed_data"])):

@@ -217,7 +217,7 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
         return "nuts", str(error)
     reason = "fixed width and Gamma precisions: it has more effective draws a second than NUTS"
     if problem.moves is not None:
-        reason = "an RBF's unknown width and Gamma precisions, where NUTS has divergent draws"
+        reason = "a kernel's unknown width and Gamma precisions, where NUTS has divergent draws"
     return "gibbs", reason
 
 

@@ -172,14 +172,15 @@ def _has_width(piece: kernels.KernelPiece) -> bool:
 #: by the name of the kernel: g(s) as a PyTensor expression, for a random width
 DECLARED_KERNELS: dict[str, Callable[[TensorVariable], TensorVariable]] = {
     "rbf": lambda square: pt.exp(-square),
+    "laplacian": lambda distance: pt.exp(-distance),
 }
 
 
-def _distances(ndim: int, X: Array, centres: Array, _: Any) -> Array:
-    """Return squared distances between rows and centres, separately by feature where `ndim` is 3."""
+def _distances(order: int, ndim: int, X: Array, centres: Array, _: Any) -> Array:
+    """Return distances between rows and centres, to a power, separately by feature where `ndim` is 3."""
     if ndim > 2:
-        return np.square(X.T[:, :, None] - centres.T[:, None, :])
-    return kernels.squared_distances(X, centres)
+        return np.abs(X.T[:, :, None] - centres.T[:, None, :]) ** order
+    return kernels.distances(X, centres, order)
 
 
 def own_variable(model: pm.Model, value: TensorVariable, name: str) -> TensorVariable:
@@ -201,8 +202,8 @@ def own_variable(model: pm.Model, value: TensorVariable, name: str) -> TensorVar
 
 
 def _width_name(kernel_name: str) -> str:
-    """Return the name of the width's data, ``width`` for the RBF and ``kernel_width`` for others."""
-    return "width" if kernel_name == kernels.RBF.name else "kernel_width"
+    """Return the name of the width's data, ``width`` where it may be random, else ``kernel_width``."""
+    return "width" if kernel_name in DECLARED_KERNELS else "kernel_width"
 
 
 def recall_kernel(
@@ -296,17 +297,18 @@ class Bases:
         model.add_coords(names.coords(coords))
         points = pm.Data(names("centres"), self.centres, dims=names.dims("basis", "feature"))
         if isinstance(kernel, Covariance) and kernel.is_random:
-            apart = kernels.squared_distances(self.X, self.centres)
-            return kernel.covariance(X, points), kernels.rbf(apart, kernels.median_distance(self.X))
+            typical = kernels.RBF(kernels.median_distance(self.X))(self.X, self.centres)
+            return kernel.covariance(X, points), typical
         if kernel.name != kernels.RBF.name:
             declare_name(model, names("kernel_name"), names("kernel"))
         if isinstance(kernel, kernels.Radial) and isinstance(self.width, TensorVariable):
             width = own_variable(model, self.width, names("width"))
-            squared, _ = matrix(partial(_distances, 2 + width.ndim), X, points, one)
-            inverse = 1.0 / pt.sqr(width)
-            square = pt.tensordot(inverse, squared, 1) if width.ndim else squared * inverse
-            typical = kernel.with_width(kernels.median_distance(self.X))(self.X, self.centres)
-            return DECLARED_KERNELS[kernel.name](square), typical
+            apart, _ = matrix(partial(_distances, kernel.order, 2 + width.ndim), X, points, one)
+            inverse = 1.0 / (pt.sqr(width) if kernel.order > 1 else width)
+            exponent = pt.tensordot(inverse, apart, 1) if width.ndim else apart * inverse
+            middle = kernels.median_distance(self.X, kernel.order)
+            typical = kernel.with_width(middle)(self.X, self.centres)
+            return DECLARED_KERNELS[kernel.name](exponent), typical
         if _has_width(kernel):
             one = pm.Data(names(_width_name(kernel.name)), kernel.width)
         Phi, value = matrix(partial(at_width, kernel), X, points, one)
@@ -359,7 +361,8 @@ def choose_bases(
         return Bases(X, X, None, None, None, features)
     own_width = isinstance(kernel, kernels.KernelPiece | pm.gp.cov.Covariance)
     if width is None and not own_width and _has_width(as_piece(kernel)):
-        width = kernels.median_distance(X)  # the centre of the estimators' grid
+        order = getattr(as_piece(kernel), "order", 2)
+        width = kernels.median_distance(X, order)  # the centre of the estimators' grid
         _log.info(_MEDIAN, width)
     piece = as_piece(kernel, width)
     centres, known = _centres(X, within, basis)

@@ -48,7 +48,7 @@ def pcvm_model(
     likelihood : {"probit", "logit", "label noise", "normal-probability"} or Likelihood
         A piece of `pcvm_pymc.core.pieces.likelihoods` has its own parameters: ``NoisyProbit(0.1)``, a tenth
         of the labels flipped, or ``NoisyProbit(pm.Beta.dist(1, 9))``, an unknown share: ``flip``.
-    kernel : "rbf", "linear-spline", callable, KernelPiece or pm.gp.cov.Covariance
+    kernel : "rbf", "laplacian", "linear-spline", callable, KernelPiece or pm.gp.cov.Covariance
         Basis functions: the RBF ``exp(-||x - z||^2 / width^2)``, a function ``(X, Z, width) ->
         (n_obs, n_basis)``, or a PyMC covariance (which has its own lengthscale in place of `width`;
         its parameters may be random variables of the model).
@@ -240,7 +240,7 @@ def rvm_model(
     likelihood : {"normal", "student-t", "logit", "probit"} or Likelihood
         ``"student-t"``: targets with outliers, of four degrees of freedom; ``StudentT(0.3, 3.0)`` of
         `pcvm_pymc.core.pieces.likelihoods` has its own. ``"gaussian"`` is another spelling of ``"normal"``.
-    kernel : "rbf", "linear-spline", callable, KernelPiece or pm.gp.cov.Covariance
+    kernel : "rbf", "laplacian", "linear-spline", callable, KernelPiece or pm.gp.cov.Covariance
         As for `pcvm_model`. It need not be positive definite.
     width : float, array_like of shape (n_features,), or TensorVariable of either shape, optional
         Width of the RBF, or one for each feature. Default: the median distance between rows, which is logged.

@@ -17,7 +17,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV, NormalRV, StudentTRV
 
-from pcvm_pymc.core.em.widths import FeatureRBFMoves, ScalarRBFMoves
+from pcvm_pymc.core.em.widths import FeatureWidthMoves, WidthMoves
 from pcvm_pymc.core.family import check_solver
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior
@@ -327,12 +327,13 @@ def _signed(weight: Variable) -> tuple[Array | None, Variable]:
 def _not_an_rbf(unknown: list[Variable]) -> ValueError:
     return ValueError(
         f"the basis functions depend on {sorted(str(x.name) for x in unknown)} in another way than an RBF, "
-        f"exp(-squared_distance / width**2), on its width; needed that, or a kernel without unknowns, {NUTS}"
+        "exp(-squared_distance / width**2), or a Laplacian, exp(-distance / width), on its width; needed one "
+        f"of these, or a kernel without unknowns, {NUTS}"
     )
 
 
-def _width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
-    """Return how EM moves an RBF's width: between the smallest and the largest distance of its centres.
+def _width_moves(Phi: Variable, width: Variable) -> WidthMoves:
+    """Return how EM moves a kernel's width: between the smallest and the largest distance of its centres.
 
     Of the distances between rows and centres, where not every centre is a row.
     """
@@ -344,16 +345,20 @@ def _width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
         return -graphs.numbers(basis.owner.inputs[0], {width: at})
 
     if n:  # of each feature, the other widths infinite
-        squared = np.stack([divided(alone) for alone in np.where(np.eye(n[0]) > 0, 1.0, np.inf)])
+        distance = np.stack([divided(alone) for alone in np.where(np.eye(n[0]) > 0, 1.0, np.inf)])
     else:
-        squared = divided(1.0)
+        distance = divided(1.0)
     at = np.linspace(0.7, 1.9, n[0]) if n else 1.7
-    wanted, found = np.tensordot(at**-2.0, squared, len(n)), divided(at)
-    if not ((squared >= 0).all() and np.allclose(found, wanted, rtol=1e-12, atol=0)):
+    found, orders = divided(at), []
+    for order in (2, 1):
+        wanted = np.tensordot(at ** -float(order), distance, len(n))
+        if (distance >= 0).all() and np.allclose(found, wanted, rtol=1e-12, atol=0):
+            orders.append(order)
+    if not orders:
         raise _not_an_rbf([width])
-    whole = squared.sum(axis=0) if n else squared
-    between = whole[whole.argmin(axis=0)] if (whole.min(axis=0) == 0).all() else whole
-    apart = np.sqrt(between[between > 0])
+    total = distance.sum(axis=0) if n else distance
+    between = total[total.argmin(axis=0)] if (total.min(axis=0) == 0).all() else total
+    apart = between[between > 0] ** (1.0 / orders[0])
     bounds = (float(apart.min()), float(apart.max())) if apart.size else (1.0, 1.0)
     value = width.type()
     # evaluated at every move: one fused operation takes a third of the time of the graph as it is, and needs
@@ -367,8 +372,8 @@ def _width_moves(Phi: Variable, width: Variable) -> ScalarRBFMoves:
             return float(density(at))
 
     if n:  # a feature may be of no use: its width is large
-        return FeatureRBFMoves(squared, (bounds[0], 100.0 * bounds[1]), prior)
-    return ScalarRBFMoves(squared, bounds, prior)
+        return FeatureWidthMoves(distance, (bounds[0], 100.0 * bounds[1]), prior, orders[0])
+    return WidthMoves(distance, bounds, prior, orders[0])
 
 
 # --- problems -----------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def test_em_with_a_free_width_never_lowers_the_log_posterior(data, prior, seed):
     assert_monotone(result.trace.log_posterior)
     low, high = prob.moves.bounds
     assert low <= result.width <= high
-    latent = rbf(prob.moves.squared_distance, result.width) @ result.weight + result.bias
+    latent = rbf(prob.moves.distance, result.width) @ result.weight + result.bias
     np.testing.assert_allclose(result.latent, latent, atol=1e-9 * (1 + np.abs(latent).max()))
 
 
@@ -103,7 +103,7 @@ def test_a_free_width_ends_where_the_log_likelihood_is_flat():
     assert low < result.width < high
 
     def value(width):
-        Phi = rbf(prob.moves.squared_distance, width)
+        Phi = rbf(prob.moves.distance, width)
         return Probit().log_likelihood(Phi @ result.weight + result.bias, label)
 
     h = 1e-5

@@ -11,7 +11,7 @@ from scipy.stats import gamma, lognorm
 from scipy.stats import t as student
 
 from pcvm_pymc import Hyperprior, mpcvm_model, pcvm_model
-from pcvm_pymc.core.em.widths import ScalarRBFMoves
+from pcvm_pymc.core.em.widths import WidthMoves
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
 from pcvm_pymc.core.gibbs.chain import log_density, moved
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
@@ -100,7 +100,7 @@ def test_moves_are_judged_by_the_density_of_labels_sizes_width_and_d(case):
 
 def test_a_width_at_which_no_row_sees_a_basis_is_no_error():
     X = np.array([[0.0], [1.0], [2.0]])
-    moves = ScalarRBFMoves(squared_distances(X, X + 0.5), (0.1, 10.0), log_normal_density)
+    moves = WidthMoves(squared_distances(X, X + 0.5), (0.1, 10.0), log_normal_density)
     sign = np.array([1.0, -1.0, 1.0])
     given = GibbsProblem.of(Problem(moves.basis(1.0), sign, sign, LEARNED, width=1.0, moves=moves))
     state = replace(state_of(given, 0), basis=given.basis)
@@ -124,7 +124,7 @@ def test_labels_that_say_nothing_leave_the_prior(prior):
     """Labels that are all but always noise: width, sizes and d are to have their prior's law."""
     X, label = blobs(8, n_features=2, seed=3)
     squared, rng = squared_distances(X, X), np.random.default_rng(1)
-    moves = ScalarRBFMoves(squared, (0.1, 10.0), log_normal_density)
+    moves = WidthMoves(squared, (0.1, 10.0), log_normal_density)
     args = rbf(squared, 1.0), label, label.copy(), prior, NoisyProbit(0.5 - 1e-9)
     problem = GibbsProblem.of(Problem(*args, moves=moves))
     state = problem.start(rng)

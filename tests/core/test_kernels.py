@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import SEEDS, linear, refused
-from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 
 from pcvm_pymc.core.design import latent_in_blocks
 from pcvm_pymc.core.pieces import kernels
@@ -55,6 +55,19 @@ def test_converters_agree_with_scikit_learn_and_pymc():
     np.testing.assert_allclose(of_gamma, rbf_kernel(X, Z, gamma=0.37), rtol=1e-12)
     of_scale = kernels.design_matrix("rbf", X, Z, kernels.width_from_lengthscale(1.3))
     np.testing.assert_allclose(of_scale, pm.gp.cov.ExpQuad(3, ls=1.3).full(X, Z).eval(), rtol=1e-12)
+
+
+def test_the_laplacian_is_scikit_learns():
+    rng = np.random.default_rng(0)
+    X, Z, width = rng.normal(size=(9, 3)), rng.normal(size=(5, 3)), np.array([0.5, 2.0, 1.0])
+    found = kernels.design_matrix("laplacian", X, Z, 1.7)
+    np.testing.assert_allclose(found, laplacian_kernel(X, Z, gamma=1 / 1.7), rtol=1e-13)
+    found = kernels.design_matrix("laplacian", X, Z, width)
+    np.testing.assert_allclose(found, laplacian_kernel(X / width, Z / width, gamma=1), rtol=1e-13)
+    apart = np.abs(X[:, None] - X).sum(axis=-1)
+    wanted = np.median(apart[np.triu_indices(9, 1)])
+    assert kernels.median_distance(X, order=1) == pytest.approx(wanted)
+    assert kernels.width_bounds(X, order=1)[1] == pytest.approx(apart.max())
 
 
 def test_distances_survive_a_far_offset():

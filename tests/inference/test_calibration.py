@@ -19,7 +19,7 @@ from scipy.special import ndtri
 from scipy.stats import chisquare
 
 import pcvm_pymc as pcvm
-from pcvm_pymc.core.em import ScalarRBFMoves
+from pcvm_pymc.core.em import WidthMoves
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.core.hamiltonian import HamiltonianChains, LogPosterior
 from pcvm_pymc.core.pieces.centres import class_signs
@@ -104,7 +104,7 @@ class ByGibbs:
         self.Phi, self.spread, self.moves = rbf(squared_distances(X, X), 1.0), spread, None
         if spread is not None:  # log(width) is normal
             of_width = partial(log_normal_density, spread=spread)
-            self.moves = ScalarRBFMoves(squared_distances(X, X), (0.1, 10.0), of_width)
+            self.moves = WidthMoves(squared_distances(X, X), (0.1, 10.0), of_width)
         if self.n_scores > 1:
             self.label = np.arange(N) % self.n_scores
             self.signs = class_signs(self.label, self.n_scores)

@@ -101,7 +101,7 @@ AUTO_CASES = [
     ({"likelihood": "logit"}, "nuts", "has no responses"),
     ({"hyperprior": pcvm.HalfHorseshoe(0.1)}, "nuts", "half-horseshoe"),
     ({"precision": "joint"}, "nuts", "explicit"),
-    ({"width": pm.LogNormal.dist(0, 0.5)}, "gibbs", "an RBF's unknown width and Gamma"),
+    ({"width": pm.LogNormal.dist(0, 0.5)}, "gibbs", "a kernel's unknown width and Gamma"),
 ]
 
 

@@ -8,11 +8,12 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from problems import blobs, refused, value_point
+from scipy.stats import norm
 
 import pcvm_pymc as pcvm
-from pcvm_pymc.core.em import log_posterior
+from pcvm_pymc.core.em import EMOptions, fit_em, log_posterior
 from pcvm_pymc.core.gibbs import check_gibbs
-from pcvm_pymc.core.pieces.kernels import rbf, squared_distances, width_bounds
+from pcvm_pymc.core.pieces.kernels import Laplacian, rbf, squared_distances, width_bounds
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
 from pcvm_pymc.core.pieces.priors import SharedHyperprior
 from pcvm_pymc.model.build import build
@@ -31,6 +32,9 @@ JEFFREYS = pcvm.Hyperprior.jeffreys()
 QUADRATIC = {"prior": "jeffreys", "features": "quadratic"}
 MODELS = {  # further ones than the contract's
     "pcvm jeffreys": lambda: pcvm.pcvm_model(X, LABEL, width=1.2, hyperprior=JEFFREYS),
+    "pcvm laplacian": lambda: pcvm.pcvm_model(
+        X, LABEL, kernel="laplacian", width=pm.LogNormal.dist(0.0, 0.6), hyperprior=PROPER
+    ),
     "pcvm improper bias": lambda: pcvm.pcvm_model(X, LABEL, width=1.2, hyperprior=HALF),
     "pcvm free width": lambda: pcvm.pcvm_model(
         X, LABEL, width=pm.LogNormal.dist(0.0, 0.6), hyperprior="default"
@@ -152,6 +156,30 @@ def test_a_logit_under_the_pcvms_names_is_no_probit():
     assert logp(point) == pytest.approx(wanted, abs=1e-8)
     assert read(model, "em").likelihood.name == "logit"  # a row of the family takes it
     refused("a logit likelihood has no responses", check_gibbs, read(model, "gibbs"))
+
+
+@pytest.mark.parametrize("shape", [(), 2], ids=["one width", "one of each feature"])
+def test_em_moves_a_laplacians_width_to_a_stationary_point(shape):
+    prior = pm.LogNormal.dist(0.5, 0.3, shape=shape)
+    hyperprior = pcvm.Hyperprior.plug_in()
+    model = pcvm.pcvm_model(X, LABEL, kernel="laplacian", width=prior, hyperprior=hyperprior)
+    problem = read(model)
+    assert problem.moves.order == 1
+    width = np.full(shape, 1.3) if shape else 1.3
+    np.testing.assert_allclose(problem.moves.basis(width), Laplacian(width)(X, X), rtol=1e-12)
+    result = fit_em(problem, None, EMOptions(tol=1e-9))
+    weight, log_width = result.weight, np.log(result.width)
+
+    def density(at):
+        Phi = Laplacian(np.exp(at))(X, X)
+        likelihood = norm.logcdf(problem.label * (Phi @ weight + result.bias)).sum()
+        return likelihood + problem.moves.log_density(np.exp(at))
+
+    h, directions = 1e-5, np.eye(np.size(log_width)).reshape(-1, *np.shape(log_width))
+    slopes = [
+        (density(log_width + h * e) - density(log_width - h * e)) / (2 * h) for e in directions
+    ]
+    np.testing.assert_allclose(slopes, 0.0, atol=1e-4)
 
 
 def test_bounds_of_a_width_are_distances_of_the_centres():

@@ -2,4 +2,4 @@
 
 from pcvm_pymc.core.em.machine import EMState, fit_em, initial_state, iterate, log_posterior
 from pcvm_pymc.core.em.options import EMOptions, Start
-from pcvm_pymc.core.em.widths import FeatureRBFMoves, ScalarRBFMoves
+from pcvm_pymc.core.em.widths import FeatureWidthMoves, WidthMoves

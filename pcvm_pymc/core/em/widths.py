@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.em.rows import DenseRows, Point, StreamedRows
-from pcvm_pymc.core.pieces.kernels import rbf
+from pcvm_pymc.core.pieces.kernels import RBF, Laplacian
 from pcvm_pymc.core.pieces.probit import Array
 
 _LONGEST = 0.5  # step in log(width): a factor of 1.6
@@ -17,58 +17,60 @@ _DIFFERENCE = 1e-4  # in log(width): second differences of the log prior keep ei
 
 
 @dataclass(frozen=True)
-class ScalarRBFMoves:
-    """The RBF's width.
+class WidthMoves:
+    """The width of ``exp(-distance / width^order)``: of the RBF, order 2, or the Laplacian, 1.
 
     Attributes
     ----------
-    squared_distance : ndarray, shape (n_obs, n_basis)
+    distance : ndarray, shape (n_obs, n_basis)
     bounds : tuple of float
         Between which EM moves the width.
     prior : callable, optional
         Log prior density of the width; None is flat.
     """
 
-    squared_distance: Array
+    distance: Array
     bounds: tuple[float, float]
     prior: Callable[[Any], float] | None = None
+    order: int = 2
 
     def basis(self, width: Any) -> Array:
         """Return Phi at a width."""
-        return rbf(self.squared_distance, float(width))
+        kernel = RBF if self.order > 1 else Laplacian
+        return kernel(float(width)).of_distances(self.distance.copy())
 
     def latent_slope(self, Phi: Array, width: Any, weight: Array) -> Array:
         """Return d (Phi w) / d log(width), shape (n_obs, 1)."""
-        slope = 2.0 * (self.squared_distance / width / width) * Phi
-        return (slope @ weight)[:, None]
+        exponent = self.distance / width if self.order == 1 else self.distance / width / width
+        return self.order * ((exponent * Phi) @ weight)[:, None]
 
     def log_density(self, width: Any) -> float:
         """Return the log prior density of the width or widths."""
         return 0.0 if self.prior is None else self.prior(width)
 
-    def take(self, columns: NDArray[np.intp]) -> "ScalarRBFMoves":
+    def take(self, columns: NDArray[np.intp]) -> "WidthMoves":
         """Return the same for some of the basis functions."""
-        return replace(self, squared_distance=self.squared_distance[..., columns])
+        return replace(self, distance=self.distance[..., columns])
 
 
 @dataclass(frozen=True)
-class FeatureRBFMoves(ScalarRBFMoves):
-    """The RBF's widths, one for each feature (the vector theta of chen2009 eq. 10).
+class FeatureWidthMoves(WidthMoves):
+    """Widths of the same kernels, one for each feature (the vector theta of chen2009 eq. 10).
 
     Attributes
     ----------
-    squared_distance : ndarray, shape (n_features, n_obs, n_basis)
+    distance : ndarray, shape (n_features, n_obs, n_basis)
         Along each feature.
     """
 
     def basis(self, width: Any) -> Array:
         """Return Phi at widths."""
-        return np.exp(-np.tensordot(width**-2.0, self.squared_distance, 1))
+        return np.exp(-np.tensordot(width ** -float(self.order), self.distance, 1))
 
     def latent_slope(self, Phi: Array, width: Any, weight: Array) -> Array:
         """Return d (Phi w) / d log(width), shape (n_obs, n_features)."""
-        slopes = [(D * Phi) @ weight for D in self.squared_distance]
-        return 2.0 / np.square(width) * np.column_stack(slopes)
+        slopes = [(D * Phi) @ weight for D in self.distance]
+        return self.order / width**self.order * np.column_stack(slopes)
 
 
 def improved_width(rows: DenseRows | StreamedRows, point: Point) -> Point:

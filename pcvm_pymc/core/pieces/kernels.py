@@ -51,7 +51,7 @@ class KernelPiece:
 
 @dataclass(frozen=True)
 class Radial(KernelPiece):
-    """Base of kernels g(s) of the squared distance in units of the width, s = ||x - z||^2 / width^2.
+    """Base of kernels g(s) of the distance in units of the width, s = sum_j (|x_j - z_j| / width_j)^order.
 
     Parameters
     ----------
@@ -60,10 +60,18 @@ class Radial(KernelPiece):
     """
 
     width: Any = 1.0
+    order: ClassVar[int] = 2
 
     def profile(self, square: Array) -> Array:
         """Return g(s) for s >= 0, shape of `square`, which may be overwritten."""
         raise NotImplementedError
+
+    def of_distances(self, distance: Array) -> Array:
+        """Return g(distance / width^order) at one width, shape of `distance`, which is overwritten."""
+        with np.errstate(over="ignore"):  # not by width^2, which may under- or overflow
+            for _ in range(self.order):
+                distance /= self.width
+        return self.profile(distance)
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
@@ -72,12 +80,8 @@ class Radial(KernelPiece):
                 f"width has {len(self.width)} values; needed one or {X.shape[1]}, the features"
             )
         if np.ndim(self.width):
-            return self.profile(squared_distances(X / self.width, centres / self.width))
-        square = squared_distances(X, centres)
-        with np.errstate(over="ignore"):  # twice: width^2 may under- or overflow
-            square /= self.width
-            square /= self.width
-        return self.profile(square)
+            return self.profile(distances(X / self.width, centres / self.width, self.order))
+        return self.of_distances(distances(X, centres, self.order))
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,19 @@ class RBF(Radial):
         """Return exp(-s)."""
         np.negative(square, out=square)
         return np.exp(square, out=square)
+
+
+@dataclass(frozen=True)
+class Laplacian(Radial):
+    """``exp(-sum_j |x_j - z_j| / width_j)``, for functions that are rough or of few features.
+
+    That of scikit-learn's `laplacian_kernel` with gamma = 1 / width.
+    """
+
+    name: ClassVar[str] = "laplacian"
+    is_correlation: ClassVar[bool] = True
+    order: ClassVar[int] = 1
+    profile = RBF.profile
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,18 +288,19 @@ def as_kernel(kernel: Kernel, width: Any = None) -> KernelPiece:
     )
 
 
+def distances(X: Array, Z: Array, order: int) -> Array:
+    """Return sum_k |x_ik - z_jk|^order, shape (n_obs, n_basis), free of cancellation at any offset."""
+    return cdist(X, Z, "sqeuclidean" if order > 1 else "cityblock")
+
+
 def squared_distances(X: Array, Z: Array) -> Array:
-    """Return ||x_i - z_j||^2, shape (n_obs, n_basis), free of cancellation at any offset."""
-    return cdist(X, Z, "sqeuclidean")
+    """Return ||x_i - z_j||^2, shape (n_obs, n_basis)."""
+    return distances(X, Z, 2)
 
 
-def rbf(squared_distance: Array, width: float, *, out: Array | None = None) -> Array:
-    """Return exp(-D / width^2) (Chen et al. 2009 eq. 13), shape of `squared_distance`, which `out` may be."""
-    # dividing twice keeps width^2 from under- or overflowing; an infinite exponent is a basis of zero
-    with np.errstate(over="ignore"):
-        basis: Array = np.divide(squared_distance, -width, out=out)
-        basis /= width
-    return np.exp(basis, out=basis)
+def rbf(squared_distance: Array, width: float) -> Array:
+    """Return exp(-D / width^2) (Chen et al. 2009 eq. 13), shape of `squared_distance`."""
+    return RBF(width).of_distances(np.array(squared_distance, dtype=float))
 
 
 def design_matrix(kernel: Kernel, X: Array, centres: Array, width: Any = None) -> Array:
@@ -350,37 +368,40 @@ class FeatureColumns(KernelPiece):
 # --- widths --------------------------------------------------------------------------------------
 
 #: kernels by their names
-KERNELS: dict[str, type[KernelPiece]] = {each.name: each for each in (RBF, LinearSpline)}
+KERNELS: dict[str, type[KernelPiece]] = {each.name: each for each in (RBF, Laplacian, LinearSpline)}
 
 
-def _squared_distances_within(X: Array, most: int = 5000) -> Array:
-    """Return the squared distances between rows that differ, one where none do, of at most so many rows."""
+def _distances_within(X: Array, order: int, most: int = 5000) -> Array:
+    """Return the distances between rows that differ, one where none do, of at most so many rows."""
     if len(X) > most:  # with a fixed seed
         X = X[np.sort(np.random.default_rng(0).choice(len(X), most, replace=False))]
-    squared = squared_distances(X, X)
-    squared = squared[squared > 0]
-    return squared if squared.size else np.ones(1)
+    apart = distances(X, X, order)
+    apart = apart[apart > 0]
+    return apart ** (1.0 / order) if apart.size else np.ones(1)
 
 
-def width_bounds(X: Array) -> tuple[float, float]:
+def width_bounds(X: Array, order: int = 2) -> tuple[float, float]:
     """Return the smallest positive and the largest distance between rows of `X`.
 
     A narrower kernel separates every row from every other, a wider one none. Rows that all
     coincide give (1, 1). More than 5000 rows are represented by so many of them.
     """
-    squared = _squared_distances_within(X)
-    return float(np.sqrt(squared.min())), float(np.sqrt(squared.max()))
+    apart = _distances_within(X, order)
+    return float(apart.min()), float(apart.max())
 
 
-def median_distance(X: Array) -> float:
+def median_distance(X: Array, order: int = 2) -> float:
     """Return the median distance between rows of `X` that differ; 1 where none do.
 
-    More than 5000 rows are represented by so many of them.
+    Of a kernel of order 1 the sum of the features' distances. More than 5000 rows are represented by so many
+    of them.
     """
-    return float(np.sqrt(np.median(_squared_distances_within(X))))
+    return float(np.median(_distances_within(X, order)))
 
 
-def width_grid(X: Array, n_widths: int = 9, *, low: float = 0.2, high: float = 2.5) -> Array:
+def width_grid(
+    X: Array, n_widths: int = 9, *, low: float = 0.2, high: float = 2.5, order: int = 2
+) -> Array:
     """Return `n_widths` widths in geometric progression around the median distance of `X`.
 
     Parameters
@@ -390,8 +411,10 @@ def width_grid(X: Array, n_widths: int = 9, *, low: float = 0.2, high: float = 2
         Length of the grid.
     low, high : float
         Ends of the grid, as multiples of the median distance between rows that differ.
+    order : {1, 2}
+        Of the kernel.
     """
-    return median_distance(X) * np.geomspace(low, high, n_widths)
+    return median_distance(X, order) * np.geomspace(low, high, n_widths)
 
 
 def width_from_gamma(gamma: float) -> float:

@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC, SVR
 
 from pcvm_pymc import validity
-from pcvm_pymc.core.em import EMOptions, ScalarRBFMoves, fit_em
+from pcvm_pymc.core.em import EMOptions, WidthMoves, fit_em
 from pcvm_pymc.core.pieces.kernels import (
     median_distance,
     squared_distances,
@@ -240,7 +240,7 @@ def eight_starts(task: TuningTask) -> dict[str, Any]:
     As Chen et al. (2009), section III-B: it uses the test part and is mildly optimistic.
     """
     label, _ = as_labels(task.y, len(task.X))
-    moves = ScalarRBFMoves(squared_distances(task.X, task.X), width_bounds(task.X))
+    moves = WidthMoves(squared_distances(task.X, task.X), width_bounds(task.X))
     width = median_distance(task.X)
     problem = Problem(
         moves.basis(width), label, label, Hyperprior.chen2009(), width=width, moves=moves
