@@ -215,8 +215,8 @@ def kfold(
     stated: dict[str, Array] = {}
     pointwise: dict[str, Array] = {}
     vectors: dict[str, list[float]] = {}
-    for k, (_, held) in enumerate(folds, 1):
-        train, test = (np.flatnonzero(np.isin(copies, held) == out) for out in (False, True))
+    for k, (_, members) in enumerate(folds, 1):
+        train, test = (np.flatnonzero(np.isin(copies, members) == out) for out in (False, True))
         fold[test] = k
         for name, fit in refit(train).items():
             latent = latent_draws(fit, X[test], kernel=piece)

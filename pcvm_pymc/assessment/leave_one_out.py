@@ -237,18 +237,18 @@ def _with_progress(pairs: list[Any]) -> Iterator[Any]:
             yield pair
 
 
-def _refit(mode: FittedMode, held: NDArray[np.intp]) -> tuple[Array, bool]:
+def _refit(mode: FittedMode, left_out: NDArray[np.intp]) -> tuple[Array, bool]:
     """Return latent values of rows by a refit without them, and whether that converged.
 
     Where the likelihood may have several maxima, the highest one from three starts: the mode, that of a fit,
     and weights of the prior's scale.
     """
     problem, prior = mode.problem, mode.problem.hyperprior
-    columns = np.flatnonzero(~np.isin(mode.own, held))
+    columns = np.flatnonzero(~np.isin(mode.own, left_out))
     without = replace(
         problem,
-        Phi=np.delete(problem.Phi, held, axis=0)[:, columns],
-        label=np.delete(problem.label, held, axis=0),
+        Phi=np.delete(problem.Phi, left_out, axis=0)[:, columns],
+        label=np.delete(problem.label, left_out, axis=0),
         sign=None if problem.sign is None else problem.sign[columns],
         moves=None,
     )
@@ -269,9 +269,9 @@ def _refit(mode: FittedMode, held: NDArray[np.intp]) -> tuple[Array, bool]:
             found = fit_em(without, start, _REFIT)
             weight, bias, converged = found.weight, found.bias, found.converged
         height = log_posterior(without, weight, bias, without.Phi @ weight + bias)
-        ends.append((height, problem.Phi[np.ix_(held, columns)] @ weight + bias, converged))
+        ends.append((height, problem.Phi[np.ix_(left_out, columns)] @ weight + bias, converged))
     _, latent, converged = max(ends, key=lambda end: end[0])
-    scores = np.array([mode.log_density(end[1], held) for end in ends])
+    scores = np.array([mode.log_density(end[1], left_out) for end in ends])
     return latent, converged and bool(np.ptp(scores, axis=0).max() <= _APART)
 
 

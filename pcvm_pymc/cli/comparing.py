@@ -99,15 +99,15 @@ def compare(options: argparse.Namespace, console: Console) -> None:
     began = time.perf_counter()
     _check_numbers(options)
     options.width = checked_width(options.width)
-    with ExitStack() as held:
-        compiled = held.enter_context(_compiling(2)) if options.file is None else None
+    with ExitStack() as stack:
+        compiled = stack.enter_context(_compiling(2)) if options.file is None else None
         rows = _read(options, console)
         classes = np.unique(rows.y)
         n_train, n_test = _sizes(rows, options)
         if options.posteriors is None:  # of several classes one takes as long as many of two
             options.posteriors = min(3 if len(classes) == 2 else 1, options.splits)
-        scored = Scored(options, console, _output_folder(options, held), classes)
-        compiled = compiled or held.enter_context(_compiling(len(classes)))
+        scored = Scored(options, console, _output_folder(options, stack), classes)
+        compiled = compiled or stack.enter_context(_compiling(len(classes)))
         console.print(
             f"[bold]{escape(rows.name)}[/bold]: {len(rows.X)} rows, {rows.X.shape[1]} features, classes "
             f"{escape(', '.join(map(str, classes)))}. {options.splits} stratified splits: training on "
@@ -315,7 +315,7 @@ def _sizes(rows: Rows, options: argparse.Namespace) -> tuple[int, int]:
     return n - int(n_test), int(n_test)
 
 
-def _output_folder(options: argparse.Namespace, held: ExitStack) -> Path:
+def _output_folder(options: argparse.Namespace, stack: ExitStack) -> Path:
     """Return the output folder, made, locked, and emptied of an earlier run of the same settings.
 
     Where the default folder has anything else in it the next number is taken; a folder that was named is
@@ -329,7 +329,7 @@ def _output_folder(options: argparse.Namespace, held: ExitStack) -> Path:
             raise UsageError(f"--out {path} {found}; use --force, or another folder")
         number += 1
         path = Path(f"pcvm-compare-{number}")
-    held.enter_context(alone_in(path))
+    stack.enter_context(alone_in(path))
     if (path / _SETTINGS).exists():
         for name in ("table.csv", "standard_errors.csv", *PICTURES):
             (path / name).unlink(missing_ok=True)

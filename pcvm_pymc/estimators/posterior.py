@@ -420,10 +420,10 @@ def to_datatree(
             of_part.append(drawn[name].reshape(N_CHAINS, -1, *drawn[name].shape[1:]))
     posterior = {}
     for name, of_parts in each.items():
-        whole = np.concatenate(of_parts, axis=1)
+        chains = np.concatenate(of_parts, axis=1)
         order = by_time([each.shape[1] for each in of_parts])
-        shape = (*whole.shape[:2], *whole.shape[2 : 2 + len(dims[name])])
-        posterior[name] = (("chain", "draw", *dims[name]), whole[:, order].reshape(shape))
+        shape = (*chains.shape[:2], *chains.shape[2 : 2 + len(dims[name])])
+        posterior[name] = (("chain", "draw", *dims[name]), chains[:, order].reshape(shape))
     found: dict[str, Any] = {"share": ("component", [each.share for each in parts])}
     found |= {
         "rhat": diagnostics[0],

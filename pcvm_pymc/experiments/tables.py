@@ -144,9 +144,9 @@ def _rectangle(
 def _are_row_names(fields: pd.Series, quoted: bool) -> bool:
     """Whether fields count the rows, or are different texts, or different whole numbers in quotes."""
     numbers = pd.to_numeric(fields, errors="coerce")
-    first, whole = numbers.iloc[0], quoted and (numbers % 1 == 0).all()
+    first, are_whole = numbers.iloc[0], quoted and (numbers % 1 == 0).all()
     counts = first in (0, 1) and (numbers == first + np.arange(len(fields))).all()
-    return bool(counts or (fields.is_unique and (whole or numbers.isna().all())))
+    return bool(counts or (fields.is_unique and (are_whole or numbers.isna().all())))
 
 
 def _typed(

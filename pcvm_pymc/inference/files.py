@@ -84,9 +84,9 @@ def replacing(path: Path, check: Callable[[], None] = lambda: None) -> Iterator[
         If it cannot be written, in one line; what was there is as it was.
     """
     partial, old = _hidden(path, _PARTIAL), _hidden(path, _OLD)
-    with writing(path), ExitStack() as held:
+    with writing(path), ExitStack() as stack:
         path.parent.mkdir(parents=True, exist_ok=True)
-        held.enter_context(_locked(_hidden(path, _LOCK)))
+        stack.enter_context(_locked(_hidden(path, _LOCK)))
         restore_killed(path)
         check()
         try:
@@ -153,11 +153,11 @@ def alone_in(folder: Path) -> Iterator[None]:
         If it cannot be written, in one line.
     """
     path = folder / _LOCK
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
             with writing(folder):
                 folder.mkdir(parents=True, exist_ok=True)
-                held.enter_context(_locked(path, wait=False))
+                stack.enter_context(_locked(path, wait=False))
                 path.write_text(f"process {os.getpid()} on {socket.gethostname()}")
         except Timeout:
             holder = ""

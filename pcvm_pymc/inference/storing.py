@@ -137,9 +137,9 @@ def _checksum_of(tree: xr.DataTree) -> str:
             if array.dtype.kind == "O":  # as which text comes back
                 array = array.astype("U")
             elif array.dtype.kind in "mM":  # dates come back in another unit
-                whole = array.astype(f"{array.dtype.kind}8[s]")
-                rest = (array - whole).astype("m8[ns]")
-                array = np.stack([whole.astype(np.int64), rest.astype(np.int64)])
+                seconds = array.astype(f"{array.dtype.kind}8[s]")
+                rest = (array - seconds).astype("m8[ns]")
+                array = np.stack([seconds.astype(np.int64), rest.astype(np.int64)])
             values[key] = array
         # an attribute of one element comes back as a scalar
         attrs = {name: np.ravel(each).tolist() for name, each in data.attrs.items()}

@@ -48,17 +48,19 @@ def _mode(margin: Any) -> tuple[Any, Any]:
         e, _, _, count = state
         x = e[:, None] + margin
         m = _mills(x)
-        bend = 1.0 + (m * (m + x)).sum(axis=1)
-        step = (m.sum(axis=1) - e) / bend
-        return e + step, step, bend, count + 1
+        curvature = 1.0 + (m * (m + x)).sum(axis=1)
+        step = (m.sum(axis=1) - e) / curvature
+        return e + step, step, curvature, count + 1
 
     def goes_on(state: Any) -> Any:
-        _, step, bend, count = state
-        return jnp.any(jnp.abs(step) > 1e-3 / jnp.sqrt(bend)) & (count < 200)
+        _, step, curvature, count = state
+        return jnp.any(jnp.abs(step) > 1e-3 / jnp.sqrt(curvature)) & (count < 200)
 
     start = jnp.zeros(margin.shape[0], margin.dtype)
-    mode, _, bend, _ = jax.lax.while_loop(goes_on, newton, (start, start + 1.0, start + 1.0, 0))
-    return mode, bend
+    mode, _, curvature, _ = jax.lax.while_loop(
+        goes_on, newton, (start, start + 1.0, start + 1.0, 0)
+    )
+    return mode, curvature
 
 
 def class_terms(latent: Any, label: Any) -> tuple[Any, Any]:
@@ -89,10 +91,10 @@ def class_terms(latent: Any, label: Any) -> tuple[Any, Any]:
     usable = (is_finite & is_possible)[:, None]
     margin = jnp.where(usable & ~is_own, own[:, None] - latent, _CERTAIN)
 
-    mode, bend = _mode(jax.lax.stop_gradient(margin))
+    mode, curvature = _mode(jax.lax.stop_gradient(margin))
     # the integrand falls at least as fast as exp(-e^2 / 2), and a step is at least _SPACING / sqrt(n_classes)
     n_nodes = math.ceil(math.sqrt(2.0 * _DROP * n_classes) / _SPACING)
-    step = _SPACING / jnp.sqrt(bend)
+    step = _SPACING / jnp.sqrt(curvature)
     e = mode[:, None] + step[:, None] * jnp.arange(-n_nodes, n_nodes + 1)
     x = e[:, :, None] + margin[:, None, :]
     height = _log_ndtr(x).sum(axis=2) - 0.5 * e * e

@@ -92,13 +92,13 @@ def _in_turn(
     prior: Any = problem.hyperprior
     weight, bias = old
     unit, sign = problem.likelihood.bound, problem.weight_sign.reshape(weight.shape)
-    pull, total = problem.Phi.T @ response, response.sum(axis=0)
+    slope, total = problem.Phi.T @ response, response.sum(axis=0)
     scale = np.sqrt(unit / prior.weight_precision(weight))
     new, new_bias = np.zeros_like(weight), np.zeros_like(bias)
     for c in range(weight.shape[1]):
         kept = np.flatnonzero(scale[:, c])  # others have an infinite precision
         part = gram.take(kept)
-        goal = pull[kept, c] - bias[c] * part.matrix[-1, :-1]
+        goal = slope[kept, c] - bias[c] * part.matrix[-1, :-1]
         every = np.ones(len(kept), dtype=bool)
         solved, _ = solve_nonnegative(
             part, scale[kept, c], 0.0, (goal, 0.0), every, constrained=False

@@ -225,18 +225,18 @@ def _points(report: Report) -> pd.DataFrame:
 
 def _part(points: pd.DataFrame, axis: str) -> pd.DataFrame:
     """Return what is drawn against an axis: where the other is at its most frequent value."""
-    held = _AXES[axis]
+    other = _AXES[axis]
     if axis == "vectors" and points["classes"].nunique() < 2 and points["vectors"].isna().any():
         return points.iloc[:0].assign(x=np.nan)  # of a comparison with classifiers that have none
-    if held and len(points):
-        points = points[points[held] == points[held].mode().iloc[0]]
+    if other and len(points):
+        points = points[points[other] == points[other].mode().iloc[0]]
     part = points.assign(x=points[axis].astype(float))
     return part[(part["x"] > 0) & (part["seconds"] > 0)]
 
 
 def _heading(axis: str, part: pd.DataFrame) -> str:
-    held = _AXES[axis]
-    return f"{axis} ({int(part[held].iloc[0])} {held})" if held else axis
+    other = _AXES[axis]
+    return f"{axis} ({int(part[other].iloc[0])} {other})" if other else axis
 
 
 def slopes(part: pd.DataFrame) -> pd.Series:

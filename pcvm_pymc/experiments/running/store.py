@@ -174,10 +174,10 @@ class Store:
             except RunError:
                 found = manifest  # damaged: the jobs say themselves what they are of
             for key in ("run", "seed", "small"):
-                held, asked = found.get(key, False), manifest.get(key, False)
-                if held != asked:
+                present, asked = found.get(key, False), manifest.get(key, False)
+                if present != asked:
                     raise RunError(
-                        f"{self.folder} contains {key} {held!r}, asked for {asked!r}; use another --out"
+                        f"{self.folder} contains {key} {present!r}, asked for {asked!r}; use another --out"
                     )
         elif not self._may_be_ours():
             raise RunError(f"{self.folder} is not empty and has no run; use another --out")
