@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 import numpy as np
 from rich.console import Console
@@ -29,7 +30,10 @@ def progress_bars(show: bool, title: str, *texts: str) -> Iterator[Progress]:
         *map(TextColumn, texts),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=not show) as progress:
+    console = Console(stderr=True)
+    # in a notebook rich draws by ipywidgets, and warns where there are none
+    drawn = show and not (console.is_jupyter and find_spec("ipywidgets") is None)
+    with Progress(*columns, console=console, disable=not drawn) as progress:
         yield progress
 
 
