@@ -1,4 +1,4 @@
-"""One width against a width for each feature, on the same draws: held-out scores and CPU seconds.
+"""One width, a width for each feature, and several kernels, on the same draws: scores and CPU seconds.
 
 ``OMP_NUM_THREADS=1 PCVM_DATA=... python benchmarks/feature_widths.py [--draws 3] [--seed 7000]
 [--peers [NAME,...] | --svc] [--estimator NAME] [--table | SET:ROWS ...]`` prints a line for each set and
@@ -191,15 +191,17 @@ def peers(regression: bool, n_classes: int, d: int, seed: int, *, categories, na
 
 
 def rivals(regression: bool, n_classes: int, d: int, seed: int, *, options, categories=()):
-    """Return the estimators that are compared: one width first, a width for each feature second."""
+    """Return the estimators that are compared: those of the RBF first, then the default."""
     default = (
         "RVMRegressor" if regression else ("PCVM" if n_classes == 2 else "MPCVM") + "Classifier"
     )
     kind = getattr(pcvm_pymc, options.estimator or default)
     found = {
-        "one width": kind(width="shared", random_state=seed),
-        "widths": kind(random_state=seed),
+        "one width": kind(kernel="rbf", width="shared", random_state=seed),
+        "RBF": kind(kernel="rbf", random_state=seed),
     }
+    if kind().kernel != "rbf":
+        found["default"] = kind(random_state=seed)
     return found | dict(
         peers(regression, n_classes, d, seed, categories=categories, names=options.peers)
     )
@@ -280,14 +282,16 @@ def main() -> None:
                 scores = scored(model, X, y, X_test, y_test, regression=regression)
                 found.setdefault(label, []).append(scores)
         tables = {label: pd.DataFrame(scores) for label, scores in found.items()}
-        gain = tables["widths"]["loss"] - tables["one width"]["loss"]
-        print(f"{each:24s} gain {gain.mean():+.4f} ± {gain.sem():.4f}", flush=True)
+        ours, before = ("default", "RBF") if "default" in tables else ("RBF", "one width")
+        gain = tables[ours]["loss"] - tables[before]["loss"]
+        print(f"{each:24s} {ours} {gain.mean():+.4f} ± {gain.sem():.4f}", flush=True)
         means[each] = pd.DataFrame({label: table.mean() for label, table in tables.items()}).T
         print(means[each].to_string(float_format="{:.4f}".format, header=len(means) == 1))
     every = pd.concat(means)
     change = every["loss"].unstack()
-    change = change["widths"] - change["one width"]
-    print(f"\nmeans of {len(means)} sets; worst: {change.idxmax()} {change.max():+.4f}")
+    ours, before = ("default", "RBF") if "default" in change else ("RBF", "one width")
+    change = change[ours].fillna(change["RBF"]) - change[before]
+    print(f"\nmeans of {len(means)} sets; {ours} worst: {change.idxmax()} {change.max():+.4f}")
     print(every.groupby(level=1, sort=False).mean().to_string(float_format="{:.4f}".format))
     ranks = every.groupby(level=0, sort=False).rank().groupby(level=1, sort=False).mean()
     print("\nmean ranks")

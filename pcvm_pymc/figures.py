@@ -162,10 +162,10 @@ def plot_projection_path(projection: Any) -> "Figure":
 
 @styled
 def plot_cells(selection: Any) -> "Figure":
-    """Draw the leave-one-out log loss of each grid point, of a width and a scale.
+    """Draw the leave-one-out log loss of each grid point, of a width and a scale; a panel for each kernel.
 
     The colour is the log loss, the area of a disc the weight in the average; the ring is the grid point that
-    counts most. Widths per feature are drawn at their geometric mean.
+    counts most. Widths per feature are drawn at their geometric mean. Titles have the kernels' weights.
 
     Parameters
     ----------
@@ -178,20 +178,37 @@ def plot_cells(selection: Any) -> "Figure":
     """
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(6.5, 4.2))
-    loss, scales = selection.log_loss, selection.scales
-    widths = [np.exp(np.mean(np.log(each))) for each in selection.widths]
+    kernels = selection.kernels if len(selection.kernels) > 1 else {"": 1.0}
+    rows = -(-len(kernels) // 2)
+    size, columns = (6.5, 4.2) if rows == 1 else (8.0, 6.4), min(2, len(kernels))
+    figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, sharey=True)
+    loss, best = selection.log_loss, selection.best
     limits = {"vmin": loss.min(), "vmax": min(loss.max(), loss.min() + 0.3)}
-    square: dict[str, Any] = {"s": 420, "marker": "s"}
-    drawn = axes.scatter(widths, scales, c=loss, cmap="viridis", **limits, **square)
-    axes.scatter(widths, scales, s=360 * selection.weights, color="white", zorder=3)
-    best = [np.exp(np.mean(np.log(selection.width)))], [selection.scale]
-    axes.scatter(*best, fc="none", ec=POSITIVE, lw=2, zorder=4, **square)
-    axes.set(xscale="log", yscale="log", xlabel="width", ylabel="scale of the weights' prior")
-    axes.margins(0.12)
-    plain_log_ticks(axes.xaxis)
-    plain_log_ticks(axes.yaxis)
-    figure.colorbar(drawn, label="log loss left out (nats per row)", extend="max")
+    square: dict[str, Any] = {"s": 420 / rows, "marker": "s"}
+    for axes, (name, share) in zip(grid.flat, kernels.items(), strict=False):
+        part = [not name or each.kernel_name == name for each in selection.points]
+        points = [each for each, mine in zip(selection.points, part, strict=True) if mine]
+        scales = [each.scale for each in points]
+        widths = [np.exp(np.mean(np.log(each.width))) for each in points]
+        drawn = axes.scatter(widths, scales, c=loss[part], cmap="viridis", **limits, **square)
+        discs = 360 / rows * selection.weights[part] / selection.weights.max()
+        axes.scatter(widths, scales, s=discs, color="white", zorder=3)
+        for width, each in zip(widths, points, strict=True):
+            if each is best:
+                axes.scatter(
+                    [width], [each.scale], fc="none", ec=POSITIVE, lw=2, zorder=4, **square
+                )
+        axes.set(xscale="log", yscale="log", xlabel="width")
+        if name:
+            axes.set_title(f"{name}: weight {share:.2f}")
+        axes.margins(0.12)
+        plain_log_ticks(axes.xaxis)
+        plain_log_ticks(axes.yaxis)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("scale of the weights' prior")
+    for axes in grid.flat[len(kernels) :]:
+        axes.set_axis_off()
+    figure.colorbar(drawn, ax=grid, label="log loss left out (nats per row)", extend="max")
     return figure
 
 

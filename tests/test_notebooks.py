@@ -15,11 +15,14 @@ _spec.loader.exec_module(execute)
 
 DRAW = """
 import numpy as np
-from types import SimpleNamespace
+from pcvm_pymc.core.loo import LeaveOneOut
+from pcvm_pymc.estimators.candidates import Candidate, HyperparameterSearch
 from pcvm_pymc.figures import plot_cells
-widths, scales = np.array([1.0, 2.0, 4.0]), np.array([1.0, 1.0, 3.0])
-given = {"log_loss": widths / 9, "weights": scales / 5, "width": 1.0, "scale": 1.0}
-chosen = SimpleNamespace(widths=widths, scales=scales, **given)
+points = [
+    Candidate({"width": width, "scale": 1.0}, loo=LeaveOneOut(np.zeros(3), np.full(3, -width)))
+    for width in (1.0, 2.0, 4.0)
+]
+chosen = HyperparameterSearch(tuple(points), np.array([0.2, 0.2, 0.6]))
 """
 
 

@@ -170,6 +170,8 @@ class KernelMachine(BaseEstimator):
     _parameter_constraints: ClassVar[Mapping[str, list[Any]]] = CONSTRAINTS
     #: arguments that decide whether there is a width
     _beside_width: ClassVar[str] = "kernel"
+    #: kernels that ``kernel="auto"`` weighs in an average; elsewhere it is the first
+    _weighed: ClassVar[tuple[str, ...]] = ()
     #: what a choice of hyperparameters goes by
     _choice: ClassVar[ChoiceOptions] = OPTIONS
     #: estimations by their names
@@ -201,7 +203,7 @@ class KernelMachine(BaseEstimator):
         for name in [each for each in vars(self) if each.endswith("_")]:
             delattr(self, name)
         self._validate_params()
-        as_kernel(self.kernel)
+        as_kernel(self._kernel)
         if not isinstance(self.width, str):
             as_width(self.width)
         if self._width_rule in ("validity", "em") and not self._is_rbf:
@@ -248,6 +250,16 @@ class KernelMachine(BaseEstimator):
     # --- what the arguments mean ---------------------------------------------------------------
 
     @property
+    def _kernel(self) -> Kernel:
+        """The kernel; of several that would be weighed the first."""
+        return self._weighed[0] if self._weighs_kernels else self.kernel
+
+    @property
+    def _weighs_kernels(self) -> bool:
+        """Whether an average is over several kernels."""
+        return bool(self._weighed) and isinstance(self.kernel, str) and self.kernel == "auto"
+
+    @property
     def _width_rule(self) -> str | None:
         """The name of the rule that chooses the width; None for one that is given."""
         return self.width if isinstance(self.width, str) else None
@@ -255,12 +267,12 @@ class KernelMachine(BaseEstimator):
     @property
     def _has_width(self) -> bool:
         """Whether the kernel has a width at all."""
-        return not np.isnan(as_kernel(self.kernel, 1.0).width)
+        return not np.isnan(as_kernel(self._kernel, 1.0).width)
 
     @property
     def _is_rbf(self) -> bool:
         """Whether the kernel is the RBF, whose derivatives are known."""
-        return as_kernel(self.kernel).name == "rbf"
+        return as_kernel(self._kernel).name == "rbf"
 
     @property
     def _chooses_width(self) -> bool:
@@ -332,7 +344,7 @@ class KernelMachine(BaseEstimator):
 
     def _kernel_at(self, width: Any) -> KernelPiece:
         """Return the kernel at a width."""
-        return as_kernel(self.kernel, width)
+        return as_kernel(self._kernel, width)
 
     # --- training rows -------------------------------------------------------------------------
 

@@ -8,10 +8,12 @@ import numpy as np
 
 from pcvm_pymc.core.loo import LeaveOneOut, averaging_weights
 from pcvm_pymc.core.metric import PENALTY, SPREAD
+from pcvm_pymc.core.pieces.likelihood_base import log_average
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.pieces.validation import check_real
 from pcvm_pymc.core.problem import EMResult
+from pcvm_pymc.core.stacking import stacking_weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,7 +76,7 @@ class ChoiceOptions:
     """
 
     axes: Mapping[str, Axis] = field(default_factory=lambda: AXES)
-    kept_weight: float = 0.02
+    kept_weight: float = 0.01
     grown_weight: float = 0.05
     metric_spread: float = SPREAD
     metric_penalty: float = PENALTY
@@ -99,7 +101,8 @@ class Candidate:
     ----------
     at : mapping of str
         The hyperparameters. ``width`` is one, or one for each feature; ``scale`` is that of the weights'
-        prior, sqrt(d / c); others are parameters of the kernel.
+        prior, sqrt(d / c); ``kernel``, where several are weighed, is one of any width; others are parameters
+        of the kernel.
     steps : tuple of int
         From the middle of the grid, along each of `AXES`.
     log_prior : float
@@ -127,6 +130,11 @@ class Candidate:
     def scale(self) -> float:
         """Scale of the weights' prior, sqrt(d / c)."""
         return float(self.at["scale"])
+
+    @property
+    def kernel_name(self) -> str:
+        """Name of the kernel where several are weighed, else nothing."""
+        return self.at["kernel"].name if "kernel" in self.at else ""
 
     def scored(self) -> LeaveOneOut:
         """Return the held-out predictions of a candidate that has been scored."""
@@ -180,14 +188,15 @@ class HyperparameterSearch:
     Attributes
     ----------
     points : tuple of Candidate
-        Points of width and scale.
+        Points of kernel, width and scale.
     weights : ndarray, shape (n_points,)
-        How much each counts in an average, see `averaging_weights`; they sum to one.
+        How much each counts in an average; they sum to one. Within a kernel they are those of
+        `averaging_weights`, and `stacking_weights` weigh the averages of the kernels.
     method : {"loo", "cv"}
         How rows were left out.
     feature_share : float
         Weight of the candidates with widths per feature, from folds whose rows had no part in learning
-        them; 0 for one width alone.
+        them; 0 for one width alone. The same within each kernel.
     options : ChoiceOptions
     """
 
@@ -204,16 +213,50 @@ class HyperparameterSearch:
         method: str = "loo",
         feature_share: float = 0.0,
         options: ChoiceOptions = OPTIONS,
+        count: Array | None = None,
     ) -> "HyperparameterSearch":
-        """Return scored candidates with their weights, separate for one width and for widths per feature."""
+        """Return scored candidates with their weights.
+
+        They are separate for one width, for widths per feature, and for each kernel. `count` says how often
+        each row counts, by default once.
+        """
         density = np.stack([each.scored().log_density for each in points])
         prior = np.array([each.log_prior for each in points])
         by_feature = np.array([each.by_feature for each in points])
-        weights = np.empty(len(points))
-        for part, share in ((~by_feature, 1.0 - feature_share), (by_feature, feature_share)):
-            if part.any():
-                weights[part] = share * averaging_weights(density[part], prior[part])
+        names, kind = np.unique([each.kernel_name for each in points], return_inverse=True)
+        weights, averages = np.empty(len(points)), []
+        for k in range(len(names)):
+            of_kernel = kind == k
+            for widths, share in ((~by_feature, 1.0 - feature_share), (by_feature, feature_share)):
+                part = of_kernel & widths
+                if part.any():
+                    weights[part] = share * averaging_weights(density[part], prior[part])
+            weights[of_kernel] /= weights[of_kernel].sum()
+            of_rows = density[of_kernel] / (1.0 if count is None else count)
+            averages.append(log_average(of_rows, weights[of_kernel, None]))
+        weights *= stacking_weights(np.stack(averages), count)[kind]
         return cls(tuple(points), weights / weights.sum(), method, feature_share, options)
+
+    def __repr__(self) -> str:
+        """Return the number of candidates, the best log loss, and the weights of the kernels."""
+        of_kernels = "".join(f", {name} {share:.2f}" for name, share in self.kernels.items())
+        loss = self.best.scored().log_loss if self.best.loo is not None else np.nan
+        return (
+            f"HyperparameterSearch({len(self.points)} candidates, log loss {loss:.4f}{of_kernels})"
+        )
+
+    @property
+    def kernels(self) -> dict[str, float]:
+        """Weight of each kernel in the average, the heaviest first; empty where one was not chosen."""
+        names = [each.kernel_name for each in self.points]
+        found = {name: float(self.weights[np.array(names) == name].sum()) for name in names if name}
+        return dict(sorted(found.items(), key=lambda each: -each[1]))
+
+    def of_kernel(self, name: str) -> "HyperparameterSearch":
+        """Return the candidates of one kernel."""
+        part = np.array([each.kernel_name == name for each in self.points])
+        points = tuple(each for each, mine in zip(self.points, part, strict=True) if mine)
+        return replace(self, points=points, weights=self.weights[part] / self.weights[part].sum())
 
     @property
     def best(self) -> Candidate:
@@ -277,7 +320,7 @@ class HyperparameterSearch:
         return distinct[kept].tolist(), (weight[kept] / weight[kept].sum()).tolist()
 
     def plot(self) -> "Figure":
-        """Draw the log loss over width and scale, and the weight of each candidate."""
+        """Draw the log loss over width and scale, of each kernel, and the weight of each candidate."""
         from pcvm_pymc.figures import plot_cells  # matplotlib's style
 
         return plot_cells(self)

@@ -12,8 +12,9 @@ from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import (
     Kernel,
     KernelPiece,
+    Radial,
     as_kernel,
-    rbf,
+    distances,
     squared_distances,
     width_bounds,
 )
@@ -23,6 +24,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import chunk_rows, has_room_for_coupled
+from pcvm_pymc.core.pieces.transforms import OfRanks
 from pcvm_pymc.core.pieces.validation import is_real, is_unknown, shown
 from pcvm_pymc.core.problem import EMResult, Problem, Status
 from pcvm_pymc.estimators.training import TrainingData
@@ -64,8 +66,8 @@ class Formulation:
         For rows in chunks: single precision; whether Newton steps may be of all scores at once.
     solver : callable, optional
         ``(problem) -> result``, in place of EM or the search from the bottom up.
-    squared : ndarray, shape (n_obs, n_basis), optional
-        Squared distances, where many widths of the RBF are tried.
+    apart : ndarray, shape (n_obs, n_basis), optional
+        Distances, to the power of the kernel's order, where many widths of a radial kernel are tried.
     """
 
     data: TrainingData
@@ -80,7 +82,7 @@ class Formulation:
     single: bool = False
     coupled: bool = False
     solver: Any = None
-    squared: Array | None = None
+    apart: Array | None = None
 
     def in_chunks(self, limit: float | None, n_jobs: int, *, single: bool) -> "Formulation":
         """Return the same with rows that go through a fit in chunks, within a limit of bytes."""
@@ -94,10 +96,20 @@ class Formulation:
         return replace(self, rows=rows, single=single, coupled=coupled)
 
     def for_many_widths(self) -> "Formulation":
-        """Return the same with the squared distances of the RBF computed once."""
-        if as_kernel(self.kernel).name != "rbf":
+        """Return the same with the distances of a radial kernel computed once."""
+        kernel = as_kernel(self.kernel)
+        if not isinstance(kernel, Radial):
             return self
-        return replace(self, squared=squared_distances(self.data.X, self.centres.points))
+        apart = distances(self.data.X, self.centres.points, kernel.order)
+        return replace(self, apart=apart)
+
+    def on(self, kernel: KernelPiece) -> "Formulation":
+        """Return the same with another kernel, on ranked rows and centres where it is of ranks."""
+        if not isinstance(kernel, OfRanks):
+            return replace(self, kernel=kernel, apart=None)
+        data = replace(self.data, X=kernel.ranks(self.data.X))
+        centres = replace(self.centres, points=kernel.ranks(self.centres.points))
+        return replace(self, data=data, centres=centres, kernel=kernel.kernel, apart=None)
 
     def scaled(self, widths: Array) -> "Formulation":
         """Return the same with each feature divided by a width of its own."""
@@ -107,8 +119,8 @@ class Formulation:
 
     def kernel_at(self, at: Mapping[str, Any]) -> KernelPiece:
         """Return the kernel at named hyperparameters: all but the scale are its own."""
-        kernel: Any = as_kernel(self.kernel, at["width"])
-        others = {name: value for name, value in at.items() if name not in ("width", "scale")}
+        kernel: Any = as_kernel(at.get("kernel", self.kernel), at["width"])
+        others = {n: value for n, value in at.items() if n not in ("width", "scale", "kernel")}
         found: KernelPiece = replace(kernel, **others) if others else kernel
         return found
 
@@ -127,8 +139,8 @@ class Formulation:
             squared = squared_distances(self.data.X, centres.points)
             mover = WidthMoves(squared, width_bounds(self.data.X))
             Phi = mover.basis(width)
-        elif self.squared is not None and np.ndim(width) == 0:
-            Phi = rbf(self.squared, width)
+        elif self.apart is not None and isinstance(kernel, Radial) and np.ndim(width) == 0:
+            Phi = kernel.of_distances(self.apart.copy())
         else:
             Phi = np.ascontiguousarray(kernel(self.data.X, centres.points))
         return Problem(

@@ -34,8 +34,9 @@ from pcvm_pymc.estimators.formulation import ROUGH, Formulation, named_hyperprio
 from pcvm_pymc.estimators.predictors import Average, Mode, fitted_at, modes_of
 from pcvm_pymc.estimators.training import Fold, TrainingData, inner_folds
 
-MOST_MODES = 12  # of an average
-FEW_MODES = 3  # of an average whose fits have more than JOINT_WEIGHTS coupled weights
+MOST_MODES = 16  # of an average
+#: of an average whose fits have more than JOINT_WEIGHTS coupled weights, and more than twice as many
+SOME_MODES, FEW_MODES = 6, 3
 #: of a quick search that only ranks a width: epochs, and bases, a share of the rows
 ROUGH_EPOCHS, ROUGH_BASES = 100, 300
 
@@ -85,7 +86,7 @@ class Modes(Estimation):
 
     @override
     def fit(self, data: TrainingData, *, projected: bool = False) -> Dense:
-        """Choose width and scale, fit one mode or several, and set the fitted attributes.
+        """Choose kernels, width and scale, fit one mode or several, and set the fitted attributes.
 
         What is `projected` onto few vectors afterwards keeps no average.
         """
@@ -101,7 +102,10 @@ class Modes(Estimation):
 
         # which hyperparameters
         few, most = model._search_rows(data, rng, in_chunks=not in_memory)
-        choice = choose(self, few, rng, most=most)
+        weighs = model._weighs_kernels and in_memory and most_modes > 1 and "width" in self.chosen
+        weighs = weighs and n_coupled(formulation) <= 2 * JOINT_WEIGHTS
+        several = model._weighed if weighs else ()
+        choice = choose(self, few, rng, most=most, several=several)
         choice.publish(model)
         if first is not None:
             centres = self.more_centres(formulation, choice.best, rng)
@@ -145,13 +149,13 @@ class Modes(Estimation):
         rows, shape (n_obs, n_classes), or None where they were not computed.
         """
         data, likelihood = formulation.data, formulation.likelihood
-        in_memory, n_coupled = formulation.rows is None, 0
-        if likelihood.n_scores > 1:
-            n_coupled = len(formulation.centres) * likelihood.n_scores
-        kept = choice.search.kept(most if n_coupled <= JOINT_WEIGHTS else min(most, FEW_MODES))
+        in_memory, coupled = formulation.rows is None, n_coupled(formulation)
+        if coupled > JOINT_WEIGHTS:
+            most = min(most, SOME_MODES if coupled <= 2 * JOINT_WEIGHTS else FEW_MODES)
+        kept = choice.search.kept(most)
         same_rows = choice.data is data and in_memory
         same_fits = same_rows and not choice.class_by_class  # only less closely: their weights stay
-        weigh = not self.model._is_many(len(data.X)) and n_coupled <= 2 * JOINT_WEIGHTS
+        weigh = not self.model._is_many(len(data.X)) and coupled <= 2 * JOINT_WEIGHTS
         leaves_out = in_memory and not same_fits and (weigh or projected)
         folds: list[Fold] = []
         if data.groups is not None:
@@ -166,7 +170,10 @@ class Modes(Estimation):
         found = replace(kept, points=tuple(points))
         if leaves_out and weigh:
             found = HyperparameterSearch.of(
-                points, feature_share=kept.feature_share, options=kept.options
+                points,
+                feature_share=kept.feature_share,
+                options=kept.options,
+                count=data.count,
             )
         found = found.kept()
         if not (leaves_out or same_fits):
@@ -205,7 +212,7 @@ class Modes(Estimation):
     @override
     def formulation(self, data: TrainingData, basis: Any, most: int | None = None) -> Formulation:
         model = self.model
-        pieces = data, model._centres(data, basis, most), model.kernel, model._likelihood()
+        pieces = data, model._centres(data, basis, most), model._kernel, model._likelihood()
         bias, shared = model._bias(by_em=self.solver == "EM"), model._system.signs is None
         how: dict[str, Any] = {"bias": bias, "shared": shared, "solver": model._solved}
         return Formulation(*pieces, self.prior, self.options, **how)
@@ -337,6 +344,12 @@ class BottomUp(Modes):
             most = max(ROUGH_BASES, 5 * len(self.model.classes_))
         tol = max(ROUGH["bottom-up"], self.tol or 0.0)
         return replace(self, tol=tol, max_iter=min(ROUGH_EPOCHS, self.max_iter)), most
+
+
+def n_coupled(formulation: Formulation) -> int:
+    """Return how many weights a fit of several scores has together; none of one score."""
+    n_scores = formulation.likelihood.n_scores
+    return len(formulation.centres) * n_scores if n_scores > 1 else 0
 
 
 def from_bottom_up(model: KernelClassifier) -> BottomUp:

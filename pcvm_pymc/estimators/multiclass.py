@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, override
 
 from pcvm_pymc.core.family import FAMILY, System
+from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, MultinomialProbit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.estimators import base
@@ -38,8 +39,9 @@ class MPCVMClassifier(KernelClassifier):
 
     Parameters
     ----------
-    kernel : "rbf" or callable
-        ``exp(-||x - z||^2 / width^2)``, or a function ``(X, Z, width) -> (n, m)``.
+    kernel : "auto", "rbf", "laplacian", "linear-spline" or callable
+        As for `PCVMClassifier`. ``"auto"`` weighs several where classes times bases are at most 1,000: of
+        more, candidates are scored class by class, which does not tell kernels apart.
     width : float, array_like, "auto", "shared", "cv", "evidence" or "validity"
         Width of the basis functions, in the unit of X: one, or one for each feature. ``"auto"`` learns one
         for each feature, see `PCVMClassifier`; ``"shared"`` chooses one with the scale by leave-one-out;
@@ -130,6 +132,7 @@ class MPCVMClassifier(KernelClassifier):
     (True, True)
     """
 
+    kernel: Kernel = "auto"
     n_vectors: int | str | None = None
     estimation: str = "auto"
     random_state: Any = None
@@ -147,6 +150,7 @@ class MPCVMClassifier(KernelClassifier):
     verbose: bool = False
     cv: int = 5
 
+    _weighed = ("rbf", "laplacian")
     _parameter_constraints = base.constraints(
         "auto shared cv evidence validity",
         estimation=" ".join(ESTIMATIONS),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, override
 
 from pcvm_pymc.core.family import FAMILY, System
+from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.estimators import base
@@ -51,13 +52,17 @@ ESTIMATIONS: dict[str, Any] = {
 class PCVMClassifier(KernelClassifier):
     """Probabilistic classification vector machine: an average of posterior modes, or one of them.
 
-    By default modes are found by EM at several widths of the kernel and scales of the weights' prior, and
+    By default modes are found by EM for several kernels, widths and scales of the weights' prior, and
     their class probabilities are averaged, each weighted by how well it predicts rows that are left out.
 
     Parameters
     ----------
-    kernel : "rbf" or callable
-        ``exp(-||x - z||^2 / width^2)``, or a function ``(X, Z, width) -> (n, m)``.
+    kernel : "auto", "rbf", "laplacian", "linear-spline" or callable
+        ``"rbf"`` is ``exp(-||x - z||^2 / width^2)``, ``"laplacian"`` ``exp(-sum_j |x_j - z_j| / width_j)``,
+        a function ``(X, Z, width) -> (n, m)``. ``"auto"`` weighs both in the average, and both once more of
+        the ranks of those columns that are skewed or have long tails (`selection_` has the weights). It is
+        the RBF where no average over widths is fitted to rows in memory: a given width, one mode, a
+        posterior, more than 3,000 rows, or rows in chunks. Few vectors match the average by RBFs.
     width : float, array_like, "auto", "shared", "cv", "evidence", "validity" or "em"
         Width of the basis functions, in the unit of X: one, or one for each feature. Standardise columns of
         different units first, as in ``make_pipeline(StandardScaler(), PCVMClassifier())``.
@@ -83,7 +88,7 @@ class PCVMClassifier(KernelClassifier):
         What is fitted.
 
         - ``"auto"``: ``"average"`` if width or scale is chosen under a proper hyperprior, else ``"em"``.
-        - ``"average"``: posterior modes over width and scale, whose class probabilities are averaged.
+        - ``"average"``: posterior modes over kernel, width and scale, whose class probabilities are averaged.
         - ``"em"``: one posterior mode, the best.
         - ``"projection"``: few vectors whose probabilities are nearest to those of one mode, see `project`.
         - ``"bottom-up"``: few vectors, added and deleted one at a time by the evidence of their precisions;
@@ -140,7 +145,7 @@ class PCVMClassifier(KernelClassifier):
     average_ : Average
         Of an average only: its modes and their weights.
     components_ : list of Mode
-        Of an average only: its modes, each with width, scale, vectors, weights, bias and log loss.
+        Of an average only: its modes, each with kernel, width, scale, vectors, weights, bias and log loss.
     component_weights_ : ndarray, shape (n_components,)
         Their weights in the average, which sum to one. **What follows, but for** ``classes_`` **and**
         ``selection_`` **, belongs to the best of the modes, not to the average, which has no weights of its
@@ -155,8 +160,8 @@ class PCVMClassifier(KernelClassifier):
         the data. Of the attributes below a posterior has the centres
         of its bases, ``width_`` (of the largest share) and what is said of the features.
     selection_ : HyperparameterSearch
-        Widths and scales that were tried and how much each counts, where they are chosen by leaving
-        one out.
+        Kernels, widths and scales that were tried and how much each counts, where they are chosen by
+        leaving one out. Its ``kernels`` are the weights of the kernels, its ``plot()`` draws all.
     relevance_vectors_ : ndarray, shape (n_relevance, n_features)
         Centres (by default training rows) whose weight is not zero.
     support_ : ndarray of int, shape (n_relevance,)
@@ -211,6 +216,7 @@ class PCVMClassifier(KernelClassifier):
     array(['yes'], dtype='<U3')
     """
 
+    kernel: Kernel = "auto"
     n_vectors: int | str | None = None
     estimation: str = "auto"
     random_state: Any = None
@@ -228,6 +234,7 @@ class PCVMClassifier(KernelClassifier):
     n_jobs: int | None = None
     verbose: bool = False
 
+    _weighed = ("rbf", "laplacian")
     _takes_several = False
     _for_several = "MPCVMClassifier (or sklearn.multiclass.OneVsRestClassifier)"
     _parameter_constraints = base.constraints(

@@ -10,6 +10,7 @@ import numpy as np
 
 from pcvm_pymc.core.em import EMOptions, fit_em, log_posterior
 from pcvm_pymc.core.pieces.centres import Centres
+from pcvm_pymc.core.pieces.kernels import as_kernel
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_instance, check_seed, check_whole
@@ -300,14 +301,17 @@ def reference_of(
 ) -> Reference:
     """Return a fitted classifier as a reference; with held-out probabilities it is an average."""
     probability, one = model._predictor_.probability(data.X), model._likelihood_.n_scores == 1
+    width, search = model.width_, vars(model).get("selection_")
+    if search is not None and search.kernels:  # vectors are of the first kernel
+        width = search.of_kernel(as_kernel(model._kernel).name).best.width
     reference = Reference(
         data.X,
         data.label,
         model.classes_,
         centres,
         probability[:, 1] if one and held_out is None else probability,
-        kernel=model.kernel,
-        width=model.width_,
+        kernel=model._kernel,
+        width=width,
         hyperprior=vars(model).get("hyperprior_", Hyperprior.plug_in()),
         likelihood=model._likelihood_,
         kind=type(model),
@@ -326,6 +330,8 @@ def set_projection(model: Any, projection: Any) -> None:
     bias = float(bias) if np.ndim(bias) == 0 else bias
     data = TrainingData(reference.X, reference.label, reference.weight, reference.given)
     kept = model._set_vectors(data, centres, weight, bias, width)
+    if "feature_widths_" in vars(model):
+        model.feature_widths_ = np.array(np.broadcast_to(width, model.n_features_in_))
     model.projection_, model._likelihood_ = projection, reference.likelihood
     model._kernel_ = reference.kernel_of(kept)
     if reference.basis_width is not None:

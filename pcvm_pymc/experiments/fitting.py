@@ -128,7 +128,11 @@ def _described(model: Any) -> str:
     """Return what was fitted, in a few words."""
     if hasattr(model, "components_"):
         modes = "mode" if len(model.components_) == 1 else "modes"
-        return f"{type(model).__name__}, an average of {len(model.components_)} {modes}"
+        kernels = ", ".join(
+            f"{name} {share:.2f}" for name, share in model.selection_.kernels.items()
+        )
+        of_kernels = f"; weights of kernels: {kernels}" if kernels else ""
+        return f"{type(model).__name__}, an average of {len(model.components_)} {modes}{of_kernels}"
     return f"{type(model).__name__} with {len(model.relevance_vectors_)} vectors"
 
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from pcvm_pymc import __version__
-from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece, PerCentre
+from pcvm_pymc.core.pieces.kernels import KernelPiece, PerCentre, as_kernel
 from pcvm_pymc.core.pieces.likelihood_base import normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, MultinomialProbit, Probit
+from pcvm_pymc.core.pieces.transforms import NormalScores, OfRanks, Ranks
 from pcvm_pymc.core.probabilities import class_probability
 from pcvm_pymc.experiments.errors import UsageError
 from pcvm_pymc.experiments.tables import MISSING, fields_of
@@ -194,14 +195,20 @@ class Mode:
     ----------
     share : float
         In the average.
+    kernel : str
+        Its name.
+    ranks : Ranks, optional
+        Of the features, where the kernel is of ranks.
     width : ndarray
-        Of the RBF: one, one for each feature, or (as `per_centre` says) those of each centre.
+        One, one for each feature, or (as `per_centre` says) those of each centre.
     centres : ndarray, shape (n_centres, n_features)
     weight : ndarray, shape (n_centres,) or (n_centres, n_classes)
     bias : ndarray
     """
 
     share: float
+    kernel: str
+    ranks: Ranks | None
     width: NDArray[Any]
     per_centre: bool
     centres: NDArray[Any]
@@ -211,7 +218,9 @@ class Mode:
     def latent(self, X: NDArray[Any]) -> NDArray[Any]:
         """Return the latent function at some rows."""
         width = self.width[()] if self.width.ndim == 0 else self.width
-        kernel: KernelPiece = PerCentre(RBF(), width) if self.per_centre else RBF(width)
+        kernel: KernelPiece = as_kernel(self.kernel, None if self.per_centre else width)
+        kernel = PerCentre(kernel, width) if self.per_centre else kernel
+        kernel = kernel if self.ranks is None else OfRanks(kernel, self.ranks)
         return kernel(X, self.centres) @ self.weight + self.bias
 
 
@@ -243,6 +252,7 @@ class FittedTable:
             modes = [
                 Mode(
                     float(share),
+                    *_named(each.kernel),
                     np.asarray(each.width, dtype=float),
                     False,
                     each.relevance_vectors,
@@ -256,7 +266,8 @@ class FittedTable:
             width = np.asarray(model.width_ if own is None else own, dtype=float)
             bias = np.asarray(model.bias_, dtype=float)
             vectors = model.relevance_vectors_
-            modes = [Mode(1.0, width, own is not None, vectors, model.weight_.T, bias)]
+            parts = "rbf", None, width, own is not None, vectors, model.weight_.T, bias
+            modes = [Mode(1.0, *parts)]
         return cls(scaler, np.asarray(model.classes_).astype(str), modes, target)
 
     @property
@@ -316,8 +327,15 @@ class FittedTable:
             zip(self.modes, np.split(place.ravel(), ends), strict=True)
         ):
             arrays[f"own {i}"], arrays[f"per centre {i}"] = own, np.array(mode.per_centre)
+            arrays[f"kernel {i}"] = np.array(mode.kernel)
+            arrays[f"of ranks {i}"] = np.array(mode.ranks is not None)
             for name in ("width", "weight", "bias"):
                 arrays[f"{name} {i}"] = getattr(mode, name)
+        # modes whose kernels are of ranks have these in common
+        ranks = next((mode.ranks for mode in self.modes if mode.ranks is not None), Ranks(()))
+        for j, column in enumerate(ranks.columns):
+            if column is not None:
+                arrays[f"knots {j}"], arrays[f"scores {j}"] = column.knots, column.scores
         write_arrays(path, _KIND, arrays, compressed=True)
 
     @classmethod
@@ -368,9 +386,19 @@ class FittedTable:
             raise ValueError("the scaler has other columns than the classifier")
         if not all(isinstance(each, str) for each in texts):
             raise TypeError("names are no texts")
+        ranks = Ranks(
+            tuple(
+                NormalScores(arrays[f"knots {j}"], arrays[f"scores {j}"])
+                if f"knots {j}" in arrays
+                else None
+                for j in range(arrays["points"].shape[1])
+            )
+        )
         modes = [
             Mode(
                 float(share),
+                str(arrays[f"kernel {i}"]),
+                ranks if arrays[f"of ranks {i}"] else None,
                 arrays[f"width {i}"],
                 bool(arrays[f"per centre {i}"]),
                 arrays["points"][arrays[f"own {i}"]],
@@ -381,6 +409,13 @@ class FittedTable:
         ]
         marks = tuple(names.get("missing", ()))
         return cls(scaler, arrays["classes"].astype(str), modes, names["target"], marks)
+
+
+def _named(kernel: Any) -> tuple[str, Ranks | None]:
+    """Return a kernel's name, and the ranks that it is of."""
+    if isinstance(kernel, OfRanks):
+        return str(kernel.kernel.name), kernel.ranks
+    return str(kernel.name), None
 
 
 def _blocks(X: NDArray[Any]) -> list[NDArray[Any]]:

@@ -60,7 +60,8 @@ def test_an_average_is_scored_by_its_averaged_probabilities():
     found = pcvm.loo(model, X, LABEL)
     parts = []
     for each in model.components_:
-        one = pcvm.PCVMClassifier(width=each.width, scale=each.scale).fit(X, LABEL)
+        given = {"kernel": each.kernel, "width": each.width, "scale": each.scale}
+        one = pcvm.PCVMClassifier(**given).fit(X, LABEL)
         parts.append(np.exp(pcvm.loo(one, X, LABEL).elpd_i))
     wanted = np.log(model.component_weights_ @ np.array(parts))
     np.testing.assert_allclose(found.elpd_i, wanted, atol=0.01)

@@ -1,20 +1,23 @@
-"""Grid points of width and scale: a grid that grows where held-out densities are high, and its fits."""
+"""Candidates: a grid that grows where held-out densities are high, several kernels, and their fits."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import at_scale, blobs, problem
+from problems import at_scale, blobs, problem, refused
 from sklearn.datasets import load_iris
 
+from pcvm_pymc import PCVMClassifier, RVMClassifier, project, to_c
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.loo import LeaveOneOut
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import median_distance
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.stacking import stacking_weights
 from pcvm_pymc.estimators import formulation
 from pcvm_pymc.estimators.candidates import AXES, ChoiceOptions, HyperparameterSearch, Space, grow
-from pcvm_pymc.estimators.chooser import score_of_rows
+from pcvm_pymc.estimators.chooser import kernels_of, score_of_rows
 from pcvm_pymc.estimators.formulation import Formulation
 from pcvm_pymc.estimators.training import TrainingData
 
@@ -125,3 +128,119 @@ def test_a_point_is_the_mode_of_its_problem(monkeypatch):
     np.testing.assert_allclose(point.result.latent, alone.latent, atol=1e-4)
     assert point.width == pytest.approx(1.65 * near.width)
     assert point.scale == pytest.approx(np.sqrt(10.0))
+
+
+def skewed(n, seed, d=2):
+    """Return rows with long tails, and the labels of a function of their logarithms."""
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(n, d))
+    return np.exp(1.5 * Z), Z[:, 0] * Z[:, 1] + 0.3 * rng.normal(size=n) > 0
+
+
+ROWS, LABELS = skewed(120, 5)
+
+
+@pytest.fixture(scope="module")
+def weighed():
+    return PCVMClassifier(random_state=0).fit(ROWS, LABELS)
+
+
+@pytest.mark.parametrize("widths", [1.5, np.array([1.0, 2.0])])
+@pytest.mark.parametrize("kernel", kernels_of(("rbf", "laplacian"), TrainingData(ROWS, LABELS)))
+def test_a_problem_of_another_kernel_is_that_of_its_rows(kernel, widths):
+    data = TrainingData(ROWS, np.where(LABELS, 1.0, -1.0))
+    centres = Centres(ROWS, data.label, np.arange(len(ROWS)))
+    known = Formulation(data, centres, "rbf", Probit(), at_scale, EMOptions())
+    direct = known.at({"kernel": kernel, "width": widths, "scale": 1.0})
+    np.testing.assert_array_equal(direct.Phi, kernel.with_width(widths)(ROWS, ROWS))
+    relative = widths / 1.5 * np.ones(2)
+    scaled = known.on(kernel).scaled(relative).at({"width": 1.5, "scale": 1.0})
+    np.testing.assert_allclose(scaled.Phi, direct.Phi, atol=1e-12)
+
+
+def test_ranks_are_weighed_where_columns_are_skewed(weighed):
+    assert set(weighed.selection_.kernels) == {
+        *("rbf", "laplacian", "rbf of ranks", "laplacian of ranks")
+    }
+    assert weighed.selection_.kernels["rbf of ranks"] > 0.4
+    X, label = blobs(N, seed=1)
+    plain = PCVMClassifier(random_state=0).fit(X, label)
+    assert set(plain.selection_.kernels) == {"rbf", "laplacian"}
+    one = PCVMClassifier(random_state=0, kernel="laplacian").fit(X, label)
+    assert one.selection_.kernels == {}
+    assert {each.kernel.name for each in one.components_} == {"laplacian"}
+
+
+def test_kernels_are_stacked_by_the_averages_of_their_candidates(weighed):
+    found = weighed.selection_
+    assert sum(found.kernels.values()) == pytest.approx(1.0)
+    assert list(found.kernels.values()) == sorted(found.kernels.values(), reverse=True)
+    averages = []
+    for name in found.kernels:
+        part = found.of_kernel(name)
+        by_feature = np.array([each.by_feature for each in part.points])
+        share = part.weights @ by_feature
+        assert share == pytest.approx(found.feature_share if by_feature.any() else 0.0)
+        density = np.exp([each.loo.log_density for each in part.points])
+        averages.append(np.log(part.weights @ density))
+    expected = stacking_weights(np.array(averages))
+    np.testing.assert_allclose(list(found.kernels.values()), expected, atol=1e-6)
+
+
+def test_modes_of_several_kernels_are_modes_of_their_problems(weighed):
+    label = np.where(LABELS, 1.0, -1.0)
+    kinds = {each.kernel.name for each in weighed.components_}
+    assert len(kinds) > 1
+    for each in weighed.components_:
+        assert each.at["kernel"].name == each.kernel.name
+        np.testing.assert_array_equal(each.kernel.width, each.width)
+        Phi = each.kernel(ROWS, ROWS)
+        prior = replace(weighed.hyperprior_, d=weighed.hyperprior_.c * each.scale**2)
+        alone = fit_em(Problem(Phi, label, label, prior), None, EMOptions(tol=1e-8))
+        np.testing.assert_allclose(each.latent(ROWS), alone.latent, atol=1e-3)
+
+
+def test_the_unit_of_the_features_is_the_unit_of_the_widths():
+    one, other = (PCVMClassifier(random_state=0).fit(u * ROWS, LABELS) for u in (1.0, 1024.0))
+    np.testing.assert_allclose(
+        other.predict_proba(1024.0 * ROWS), one.predict_proba(ROWS), rtol=0, atol=1e-6
+    )
+
+
+def test_far_from_all_rows_nothing_is_sure_of_ranks_either(weighed):
+    far = np.array([[1e4, 1e4], [-1e3, 0.0], [0.0, 1e3]])
+    share = np.mean(LABELS)
+    np.testing.assert_allclose(weighed.predict_proba(far)[:, 1], share, atol=0.1)
+    low, high = weighed.predict_interval(far)[:, 1].T
+    assert (high - low > 0.7).all()
+
+
+def test_weights_of_kernels_are_shown(weighed):
+    heaviest, share = next(iter(weighed.selection_.kernels.items()))
+    assert f"{heaviest} {share:.2f}" in repr(weighed.selection_)
+    titles = [axes.get_title() for axes in weighed.selection_.plot().axes]
+    assert titles[0] == f"{heaviest}: weight {share:.2f}"
+
+
+def test_vectors_of_a_projected_average_are_of_the_first_kernel(weighed):
+    found = project(weighed, ROWS, LABELS, size=5).classifier
+    assert found.kernel == "rbf"
+    own = weighed.selection_.of_kernel("rbf").best.width
+    np.testing.assert_array_equal(found.width_, own)
+    few = PCVMClassifier(n_vectors=5, random_state=0).fit(ROWS, LABELS)
+    np.testing.assert_allclose(few.predict_proba(ROWS), found.predict_proba(ROWS), atol=1e-9)
+    np.testing.assert_array_equal(few.feature_widths_, np.broadcast_to(own, 2))
+    assert to_c(few)
+
+
+def test_one_kernel_is_fitted_where_nothing_is_averaged_over_widths():
+    for arguments in ({"estimation": "em"}, {"width": 1.5}, {"width": 1.5, "scale": "auto"}):
+        one, rbf = (
+            PCVMClassifier(kernel=kernel, random_state=0, **arguments).fit(ROWS, LABELS)
+            for kernel in ("auto", "rbf")
+        )
+        np.testing.assert_array_equal(one.predict_proba(ROWS), rbf.predict_proba(ROWS))
+
+
+def test_machines_that_weigh_no_kernels_refuse_to():
+    refused("kernel='auto' is unknown", RVMClassifier(kernel="auto").fit, ROWS, LABELS)

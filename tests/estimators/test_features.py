@@ -187,7 +187,7 @@ def test_what_else_takes_the_widths(model):
 
 def test_chunks_have_the_widths_of_the_rows_in_memory():
     both = [
-        pcvm.PCVMClassifier(basis=40, memory_limit=limit, random_state=0).fit(X, Y)
+        pcvm.PCVMClassifier(kernel="rbf", basis=40, memory_limit=limit, random_state=0).fit(X, Y)
         for limit in (None, 2e6)
     ]
     np.testing.assert_allclose(both[1].feature_widths_, both[0].feature_widths_)

@@ -115,7 +115,7 @@ def test_few_bases_lose_little():
 
 def test_scales_of_many_rows_are_those_of_some(monkeypatch):
     """Medians of many pairs, whose mean over 300 tables is within .01: some seven standard errors."""
-    monkeypatch.setattr(kernels._squared_distances_within, "__defaults__", (500,))
+    monkeypatch.setattr(kernels._distances_within, "__defaults__", (500,))
     tables = [np.random.default_rng(seed).normal(size=(1200, 3)) for seed in range(300)]
     exact = np.sqrt(2 * chi2.median(3))  # a squared distance is twice a chi-squared variable
     assert np.mean([median_distance(X) for X in tables]) == pytest.approx(exact, rel=0.01)

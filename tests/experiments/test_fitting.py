@@ -322,8 +322,10 @@ def test_text_and_missing_cells_are_encoded_and_filled_in_on_request(tmp_path, c
     assert "it knows 'blue', 'red'" in said
 
 
+SKEWED = NUMBERS.assign(weight=np.exp(1.5 * NUMBERS["weight"]))
 FIT_OPTIONS = [
     {},
+    {"width": "shared"},
     {"n_vectors": 5},
     {"width": 2.0},
     {"width": 2.0, "basis": 8, "class_weight": "balanced"},
@@ -335,15 +337,19 @@ FIT_OPTIONS = [
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_model_file_has_the_classifiers_probabilities(tmp_path, options, n_classes):
     y = np.array(["a", "b", "c"], dtype=object)[np.digitize(X[:, 1], [-1.0, 0.8][: n_classes - 1])]
-    scaler = TableScaler(["höhe", "weight"], []).fit(NUMBERS)
+    scaler = TableScaler(["höhe", "weight"], []).fit(SKEWED)
     kind = PCVMClassifier if n_classes == 2 else MPCVMClassifier
-    model = kind(random_state=0, **options).fit(scaler.transform(NUMBERS), y)
+    model = kind(random_state=0, **options).fit(scaler.transform(SKEWED), y)
     FittedTable.of(scaler, model, "kind").save(tmp_path / "m")
-    found = FittedTable.load(tmp_path / "m").probabilities(tmp_path, NUMBERS)
+    kept = FittedTable.load(tmp_path / "m")
+    of_ranks = sum(each.kernel.name.endswith("ranks") for each in getattr(model, "components_", []))
+    assert sum(each.ranks is not None for each in kept.modes) == of_ranks
+    assert of_ranks > 0 or options
+    found = kept.probabilities(tmp_path, SKEWED)
     assert list(found) == ["kind", *(f"P({each})" for each in model.classes_)]
-    wanted = model.predict_proba(scaler.transform(NUMBERS))
+    wanted = model.predict_proba(scaler.transform(SKEWED))
     np.testing.assert_allclose(found.to_numpy()[:, 1:].astype(float), wanted, atol=1e-12)
-    assert found["kind"].tolist() == model.predict(scaler.transform(NUMBERS)).tolist()
+    assert found["kind"].tolist() == model.predict(scaler.transform(SKEWED)).tolist()
 
 
 def test_several_classes_and_balanced_counts(tmp_path):
