@@ -51,7 +51,7 @@ class KernelPiece:
 
 @dataclass(frozen=True)
 class Radial(KernelPiece):
-    """Base of kernels g(s) of the distance in units of the width, s = sum_j (|x_j - z_j| / width_j)^order.
+    """Base of kernels g(s) of distances in units of the width, ``sum_j (|x_j - z_j| / width_j)^order``.
 
     Parameters
     ----------
@@ -289,7 +289,7 @@ def as_kernel(kernel: Kernel, width: Any = None) -> KernelPiece:
 
 
 def distances(X: Array, Z: Array, order: int) -> Array:
-    """Return sum_k |x_ik - z_jk|^order, shape (n_obs, n_basis), free of cancellation at any offset."""
+    """Return ``sum_k |x_ik - z_jk|^order``, shape (n_obs, n_basis), free of cancellation at any offset."""
     return cdist(X, Z, "sqeuclidean" if order > 1 else "cityblock")
 
 
