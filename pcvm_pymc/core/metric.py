@@ -41,6 +41,7 @@ class Evidence:
     target: NDArray[np.floating]
     unit: float
     spread: float
+    number: NDArray[np.intp]  # of the width of each column
     weight: Array | float = 1.0  # how often each row counts: its noise is divided by that
 
     def negative(self, parameter: Array) -> tuple[float, Array]:
@@ -49,11 +50,12 @@ class Evidence:
         Parameters are the log widths in units of the median distance, their common value, the log
         variance and the log noise.
         """
-        d, k, kind = self.X.shape[1], self.target.shape[1], self.X.dtype
-        log_width, (common, log_variance, log_noise) = parameter[:d], parameter[d:]
+        k, kind = self.target.shape[1], self.X.dtype
+        log_width, (common, log_variance, log_noise) = parameter[:-3], parameter[-3:]
+        d = len(log_width)
         potrf, potri = get_lapack_funcs(("potrf", "potri"), dtype=kind)
         symm = get_blas_funcs("symm", dtype=kind)
-        Z = self.X * (np.exp(-log_width) / self.unit).astype(kind)
+        Z = self.X * (np.exp(-log_width) / self.unit).astype(kind)[self.number]
         square = np.einsum("ij,ij->i", Z, Z)
         kernel = Z @ Z.T
         kernel -= 0.5 * (square[:, None] + square)
@@ -76,9 +78,10 @@ class Evidence:
         of_noise = float(np.sum(kernel_slope.diagonal() / self.weight, dtype=float))
         M = np.multiply(kernel_slope, kernel, out=kernel_slope)
         product = symm(1.0, M, np.column_stack([Z, np.ones(len(Z), kind)]), lower=0)
-        total = product[:, d]
+        total = product[:, -1]
         slope = np.empty_like(parameter)
-        slope[:d] = np.einsum("ij,ij->j", Z, product[:, :d]) - np.square(Z).T @ total
+        of_columns = np.einsum("ij,ij->j", Z, product[:, :-1]) - np.square(Z).T @ total
+        slope[:d] = np.bincount(self.number, of_columns)
         slope[d + 1] = -0.5 * float(total.sum(dtype=float))
         slope[d + 2] = -0.5 * noise * of_noise
         apart = (log_width - common) / self.spread**2
@@ -91,7 +94,9 @@ class Evidence:
         return value, slope
 
 
-def first_log_widths(X: Array, target: Array, weight: Array | None = None) -> Array:
+def first_log_widths(
+    X: Array, target: Array, weight: Array | None = None, number: NDArray[np.intp] | None = None
+) -> Array:
     """Return log widths from which to search, in units of the median distance of all features.
 
     Zero for all but the features that stand out: those that correlate with a target, or whose distance from
@@ -104,11 +109,14 @@ def first_log_widths(X: Array, target: Array, weight: Array | None = None) -> Ar
     target : ndarray, shape (n_obs, n_columns)
     weight : ndarray, shape (n_obs,), optional
         How often each row counts. Default: once.
+    number : ndarray of int, shape (n_features,), optional
+        Of the width of each feature. Default: each has its own.
 
     Returns
     -------
-    ndarray, shape (n_features,)
+    ndarray, shape (n_widths,)
     """
+    number = np.arange(X.shape[1]) if number is None else number
     count = np.ones(len(X)) if weight is None else weight
     share = count / count.sum()
 
@@ -121,14 +129,20 @@ def first_log_widths(X: Array, target: Array, weight: Array | None = None) -> Ar
     weighted = share[:, None] * standard(target)[0]
     correlation = [np.abs(each.T @ weighted).max(axis=1) for each in (Z, standard(np.abs(Z))[0])]
     clear = np.maximum(*correlation) > _CLEAR / np.sqrt(count.sum())
-    width = np.zeros(X.shape[1])
+    clear = np.isin(number, number[clear])  # all columns of a width, or none
+    width = np.zeros(number.max() + 1)
     if clear.any():
-        width[clear] = 0.5 * np.log(variance[clear].sum() / variance.sum())
+        width[number[clear]] = 0.5 * np.log(variance[clear].sum() / variance.sum())
     return width
 
 
 def relative_widths(
-    X: Array, target: Array, weight: Array | None = None, *, spread: float = SPREAD
+    X: Array,
+    target: Array,
+    weight: Array | None = None,
+    *,
+    spread: float = SPREAD,
+    number: NDArray[np.intp] | None = None,
 ) -> Array:
     """Return widths of the features relative to each other, of geometric mean one.
 
@@ -146,23 +160,26 @@ def relative_widths(
         How often each row counts. Default: once.
     spread : float
         Smaller values draw the widths together.
+    number : ndarray of int, shape (n_features,), optional
+        Of the width of each feature: those of a category have one in common. Default: each has its own.
 
     Returns
     -------
     ndarray, shape (n_features,)
     """
-    d = X.shape[1]
+    number = np.arange(X.shape[1]) if number is None else number
+    d = int(number.max()) + 1
     target = np.asarray(target, dtype=float).reshape(len(X), -1)
     target = target - np.average(target, axis=0, weights=weight)
     deviation = np.sqrt(np.average(np.square(target).mean(axis=1), weights=weight))
     unit = float(np.median(pdist(X)))
     if d == 1 or deviation == 0 or unit == 0:
-        return np.ones(d)
+        return np.ones(X.shape[1])
     single: Any = np.float32
     rows = np.asfortranarray(X - X.mean(axis=0), single)
     column = np.asfortranarray(target / deviation, single)
-    evidence = Evidence(rows, column, unit, spread, 1.0 if weight is None else weight)
-    start = np.append(first_log_widths(X, target, weight), [0.0, 0.0, _NOISE])
+    evidence = Evidence(rows, column, unit, spread, number, 1.0 if weight is None else weight)
+    start = np.append(first_log_widths(X, target, weight, number), [0.0, 0.0, _NOISE])
     bounds = [(-_BOUND, _BOUND)] * (d + 1) + [(-3.0, 3.0), (_LEAST_NOISE, 3.0)]
     found = minimize(
         evidence.negative,
@@ -173,7 +190,7 @@ def relative_widths(
         options={"maxiter": _ITERATIONS, "ftol": _PRECISION},
     )
     log_width = found.x[:d]
-    return np.exp(log_width - log_width.mean())
+    return np.exp(log_width - log_width.mean())[number]
 
 
 def class_targets(label: NDArray[Any], n_classes: int) -> Array:

@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.centres import Centres, choose_share, has_clusters_of_copies
+from pcvm_pymc.core.pieces.encoding import Encoding
 from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, as_kernel, as_width
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
@@ -30,6 +31,7 @@ from pcvm_pymc.core.problem import Status
 from pcvm_pymc.estimators.candidates import OPTIONS, ChoiceOptions
 from pcvm_pymc.estimators.estimation import BY_ROWS, CHOSEN, OF_ESTIMATIONS, Estimation, is_named
 from pcvm_pymc.estimators.features import Metric, relevance
+from pcvm_pymc.estimators.tables import Levels
 from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData, group_numbers
 
 _log = logging.getLogger(__name__)
@@ -56,6 +58,7 @@ _MOST_JOBS = 1024  # more threads than any machine has processors
 #: scikit-learn's constraints of single arguments that mean the same in all estimators that have them
 CONSTRAINTS: dict[str, list[Any]] = {
     "basis": [at_least(1), "array-like", StrOptions({"auto"}), None],
+    "categorical_features": ["array-like", StrOptions({"from_dtype"}), None],
     "cv": [at_least(2)],
     "max_iter": [at_least(1)],
     "tol": [POSITIVE, None],
@@ -150,7 +153,7 @@ class _Lines(logging.Handler):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class KernelMachine(BaseEstimator):
-    """Base of all estimators: their arguments are the fields of a dataclass, these three first.
+    """Base of all estimators: their arguments are the fields of a dataclass, these four first.
 
     Fitted state, private state included, has names that end in an underscore: a new fit begins by
     deleting all of it.
@@ -159,8 +162,12 @@ class KernelMachine(BaseEstimator):
     kernel: Kernel = "rbf"
     width: Any = "auto"
     basis: Any = "auto"
+    categorical_features: Any = "from_dtype"
 
     status_: Status | list[Status] = field(init=False)
+    #: how a table's features become the columns that are fitted
+    _levels_: Levels = field(init=False, default=Levels())
+    _encoding_: Encoding | None = field(init=False, default=None)
     if TYPE_CHECKING:  # arguments that every estimator has, each in its own order
         memory_limit: float | None = None
         random_state: Any = None
@@ -282,7 +289,7 @@ class KernelMachine(BaseEstimator):
     def _learns_widths(self, data: TrainingData, enough_folds: bool) -> bool:
         """Whether arguments and rows allow a width for each feature to be learned."""
         learns = self._width_rule == "auto" and self._is_rbf
-        return learns and data.X.shape[1] > 1 and enough_folds
+        return learns and data.width_numbers.max() > 0 and enough_folds
 
     @property
     def _jobs(self) -> int:
@@ -319,7 +326,13 @@ class KernelMachine(BaseEstimator):
     def _resolved_basis(self, n_obs: int) -> Any:
         if self._is_many(n_obs):
             return min(self._many_bases(n_obs), n_obs)
-        return None if isinstance(self.basis, str) else self.basis
+        if isinstance(self.basis, str):
+            return None
+        if self._encoding_ is None or self.basis is None or isinstance(self.basis, Integral):
+            return self.basis
+        if isinstance(self.basis, tuple) and len(self.basis) == 2:
+            return self._encoding_(self._levels_.numbers(self.basis[0])), self.basis[1]
+        return self._encoding_(self._levels_.numbers(self.basis))
 
     def _n_bases(self, n_obs: int) -> float:
         """Return how many basis functions there will be; infinity for what is refused later."""
@@ -372,7 +385,8 @@ class KernelMachine(BaseEstimator):
         if self._is_rbf and np.ndim(self.width) == 0:
             some = X[:: max(1, len(X) // 5000)]
             several = ((some > some.min(axis=0)) & (some < some.max(axis=0))).any(axis=0)
-            names = vars(self).get("feature_names_in_", np.arange(X.shape[1]))
+            names = vars(self).get("feature_names_in_", np.arange(self.n_features_in_))
+            names = names if self._encoding_ is None else names[self._encoding_.features]
             if several.any():  # columns of two values are indicators
                 validation.warn_unscaled(some[:, several], names[several])
         holds_out = self._width_rule in BY_ROWS and self._has_width
@@ -439,18 +453,32 @@ class KernelMachine(BaseEstimator):
         return str(joblib.hash(self))
 
     def _inputs(self, X: Any) -> Array:
-        """Return new inputs for a fitted estimator."""
+        """Return new inputs for a fitted estimator, in the columns that it was fitted to."""
         check_is_fitted(self)
-        return self._checked(X, reset=False)
+        names = validation.column_names(X)
+        if names is not None:  # before the columns are read by their places
+            self._named(X, np.zeros((1, len(names))), reset=False)
+        values: Array = self._named(X, self._levels_.numbers(X), reset=False)
+        return values if self._encoding_ is None else self._encoding_(values)
 
-    def _checked(self, X: Any, *y: Any, **how: Any) -> Any:
-        """Return inputs, and targets where they are given, as scikit-learn's `validate_data` does."""
-        return self._named(X, validation.as_features(X), *y, **how)
+    def _read(self, X: Any, *y: Any, **how: Any) -> Any:
+        """Return training inputs as numbers, and targets where they are given, checked.
+
+        Categories are codes, and missing values NaN. As scikit-learn's `validate_data`.
+        """
+        self._levels_ = Levels.of(X, self.categorical_features)
+        return self._named(X, self._levels_.numbers(X), *y, **how)
+
+    def _encoded(self, values: Array, count: Array | None = None) -> Array:
+        """Return training inputs that were read in the columns that are fitted, and keep how."""
+        levels = self._levels_
+        self._encoding_ = Encoding.of(values, levels.of_feature, levels.ordered, count)
+        return values if self._encoding_ is None else self._encoding_(values)
 
     def _named(self, X: Any, values: Array, *y: Any, **how: Any) -> Any:
         """Return values under the names of the columns of `X`; they are kept, or compared with known ones."""
         table = with_names(values, validation.column_names(X))
-        return validate_data(self, table, *y, dtype=float, **how)
+        return validate_data(self, table, *y, dtype=float, ensure_all_finite="allow-nan", **how)
 
     def _set_widths(self, width: Any, metric: Metric | None) -> None:
         """Set the widths of the features and how relevant each is, of a fit with the RBF.
@@ -459,13 +487,36 @@ class KernelMachine(BaseEstimator):
         """
         if not self._is_rbf:
             return
-        d = self.n_features_in_
-        self.feature_widths_ = np.array(np.broadcast_to(width, d))
-        unknown = np.full(d, np.nan)
-        found = relevance(self.feature_widths_) if np.ndim(width) else unknown, np.empty((0, d))
+        d, encoding = self.n_features_in_, self._encoding_
+        self.feature_widths_ = self._widths_of_features(width)
+        unknown, none = np.full(d, np.nan), np.empty((0, d))
+        found = relevance(np.asarray(width), encoding) if np.ndim(width) else unknown, none
         if metric is not None and metric.share > 0.0:
-            found = metric.relevance()
+            found = metric.relevance(encoding)
         self.feature_relevance_, self.feature_relevance_folds_ = found
+
+    def _widths_of_features(self, width: Any) -> Array:
+        """Return the width of each feature, of the first of the columns that stand for it."""
+        if self._encoding_ is not None and np.ndim(width):
+            width = width[np.unique(self._encoding_.features, return_index=True)[1]]
+        return np.array(np.broadcast_to(width, self.n_features_in_))
+
+    @property
+    def _given_width(self) -> Any:
+        """The width that was given, of each column that is fitted where there is one for each feature."""
+        width = as_width(self.width)
+        if self._encoding_ is None or np.ndim(width) == 0:
+            return width
+        if len(width) != self.n_features_in_:
+            needed = f"needed one or {self.n_features_in_}, the features"
+            raise ValueError(f"width has {len(width)} values; {needed}")
+        return width[self._encoding_.features]
+
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags: categories and missing values are taken."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.categorical = True
+        return tags
 
     def _warn(self, solver: str, *statuses: Status) -> None:
         """Warn of each way to end but convergence."""

@@ -24,14 +24,13 @@ from pcvm_pymc.core.pieces.kernels import (
     KernelPiece,
     Radial,
     as_kernel,
-    as_width,
     median_distance,
     width_grid,
 )
 from pcvm_pymc.core.pieces.likelihood_base import log_normalised, plain_target
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
-from pcvm_pymc.core.pieces.transforms import OfRanks, Ranks
+from pcvm_pymc.core.pieces.transforms import View, Viewed, ranks_of
 from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.core.race import Raced, race
 from pcvm_pymc.estimators.candidates import (
@@ -199,10 +198,16 @@ def search_features(
 
 
 def kernels_of(names: Sequence[str], data: TrainingData) -> list[KernelPiece]:
-    """Return kernels by their names, and the same of the ranks of the columns where some are skewed."""
-    found = [as_kernel(each) for each in names]
-    ranks = Ranks.of(data.X, data.weight)
-    return found if ranks is None else [*found, *(OfRanks(each, ranks) for each in found)]
+    """Return kernels by their names, and the same of another view of the columns where there is one."""
+    found, view = [as_kernel(each) for each in names], view_of(data)
+    return found if view is None else [*found, *(Viewed(each, view) for each in found)]
+
+
+def view_of(data: TrainingData) -> View | None:
+    """Return the other view of the columns: ranks of skewed ones, codes of ordered levels."""
+    parts = {} if data.encoding is None else data.encoding.plain(data.X, data.weight)
+    found = View(ranks=ranks_of(data.X, data.weight), **parts)
+    return found if found.name else None
 
 
 def search_kernels(
@@ -241,7 +246,8 @@ def search_kernels(
             if not near:
                 continue
             relative = even if metric is None or not by_feature else metric.relative
-            scaled = of_kernel.scaled(relative)
+            kept = kernel.view.kept(relative) if isinstance(kernel, Viewed) else relative
+            scaled = of_kernel.scaled(kept)
             order = scaled.kernel.order if isinstance(scaled.kernel, Radial) else 2
             width = median_distance(scaled.data.X, order)
             part, score = replace(space, middle={**space.middle, "width": width}), score_of(scaled)
@@ -454,8 +460,9 @@ def _grown(
     found, metric = grow(space, score_of(ranked), least=least), None
     kernels = kernels_of(names, few)
     if model._learns_widths(few, len(folds) == FOLDS):
-        of_ranks = [each.ranks(few.X) for each in kernels if isinstance(each, OfRanks)]
-        columns = replace(few, X=of_ranks[0]) if of_ranks else few
+        columns = few
+        if len(kernels) > 1:
+            columns = replace(few, X=View(ranks=ranks_of(few.X, few.weight))(few.X))
         metric = Metric.learned(columns, folds, spread=space.options.metric_spread)
         found = search_features(ranked, found, space, score_of, (metric, folds))
         metric = replace(metric, share=found.feature_share)
@@ -475,7 +482,7 @@ def _on_a_line(
     if model._width_rule in ("em", "median"):  # where EM starts to move it
         return median_distance(data.X), None, None
     if not isinstance(model.width, str):
-        return as_width(model.width), None, None
+        return model._given_width, None, None
     given, most, follow = line
     widths = width_grid(data.X) if given is None else given
     rough, most = estimation.rough(data, most)

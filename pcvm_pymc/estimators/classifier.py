@@ -109,6 +109,20 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
             estimation.fit(data)
         return self
 
+    def _fit_part(self, part: TrainingData, whole: "KernelClassifier") -> Self:
+        """Fit to rows that another estimator has read, with labels of their own."""
+        estimation = self._begin()
+        for name in ("n_features_in_", "feature_names_in_", "_levels_", "_encoding_"):
+            if name in vars(whole):
+                setattr(self, name, getattr(whole, name))
+        self.classes_, number = np.unique(part.label, return_inverse=True)
+        label = number if self._takes_several else np.where(number == 1, 1.0, -1.0)
+        data = TrainingData(part.X, label, part.weight, groups=part.groups, encoding=part.encoding)
+        data = data.merged()
+        with self._running(data):
+            estimation.fit(data)
+        return self
+
     # --- training rows -------------------------------------------------------------------------
 
     def _training(
@@ -123,7 +137,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
             if groups is not None:
                 raise ValueError("groups was given with Dask arrays; needed rows in memory")
             return self._dask_training(X, y, sample_weight)
-        rows, known = self._checked(X, y if y is None else present_labels(y))
+        rows, known = self._read(X, y if y is None else present_labels(y))
         check_classification_targets(known)
         weight, given, group = None, None, self._groups(groups, len(rows))
         if sample_weight is not None or self.class_weight is not None:
@@ -142,7 +156,8 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         if n_classes < 2:
             as_labels(known, len(rows))  # raises
         label = number if self._takes_several else np.where(number == 1, 1.0, -1.0)
-        return TrainingData(rows, label, weight, given, groups=group).merged()
+        data = TrainingData(self._encoded(rows, weight), label, weight, given, groups=group)
+        return replace(data, encoding=self._encoding_).merged()
 
     def _row_weights(self, known: NDArray[Any], sample_weight: Any) -> Array:
         """Return how often each row counts; ``"balanced"`` is over those that count at all."""
@@ -168,6 +183,11 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
             raise ValueError(
                 f"basis={self.basis!r} is a basis function on every row; for Dask arrays needed a number of "
                 f"rows to choose, or (centres, {kind})"
+            )
+        if self.categorical_features is not None and not isinstance(self.categorical_features, str):
+            raise ValueError(
+                f"categorical_features={shown(self.categorical_features)} was given with Dask arrays; needed "
+                "numbers, or a table in memory"
             )
         lazy, n_basis = as_dask(X), int(self._n_bases(0))
         limit = np.inf if self.memory_limit is None else self.memory_limit

@@ -251,7 +251,7 @@ class Evidence(Estimation):
         model._check_rows(data, n_modes=len(model.classes_))
         with nested():  # each would say the same
             parts = self.machines(data)
-            each = [clone(one).fit(p.X, p.label, p.weight, p.groups) for p in parts]
+            each = [clone(one)._fit_part(p, model) for p in parts]
         machines = tuple(one._predictor_.machines[0] for one in each)
         centres = as_centres(model._basis_of(data), data.X, None)
         kept = np.unique(np.concatenate([one.result.active for one in machines]))

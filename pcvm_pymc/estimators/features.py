@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.metric import MOST_ROWS, SPREAD, class_targets, relative_widths
 from pcvm_pymc.core.pieces.centres import choose_share
+from pcvm_pymc.core.pieces.encoding import Encoding
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.training import Fold, TrainingData
 
@@ -51,17 +52,25 @@ class Metric:
         for train, _ in folds:
             few = train[choose_share(kind[train], MOST_ROWS, np.random.default_rng(0))]
             weight = None if data.weight is None else data.weight[few]
-            each.append(relative_widths(data.X[few], target[few], weight, spread=spread))
+            how = {"spread": spread, "number": data.width_numbers}
+            each.append(relative_widths(data.X[few], target[few], weight, **how))
         return cls(np.stack(each))
 
-    def relevance(self) -> tuple[Array, Array]:
+    def relevance(self, encoding: Encoding | None = None) -> tuple[Array, Array]:
         """Return how relevant each feature is, shape (n_features,), and the same of each fold."""
-        even = (1.0 - self.share) / self.by_fold.shape[1]
-        found = [self.share * relevance(each) + even for each in (self.relative, self.by_fold)]
-        return found[0], found[1]
+        found = [relevance(each, encoding) for each in (self.relative, self.by_fold)]
+        even = (1.0 - self.share) / found[0].shape[-1]
+        return self.share * found[0] + even, self.share * found[1] + even
 
 
-def relevance(width: Array) -> Array:
-    """Return 1 / width^2 of each feature, normalised to sum one."""
+def relevance(width: Array, encoding: Encoding | None = None) -> Array:
+    """Return 1 / width^2 of each feature, normalised to sum one.
+
+    With an encoding the widths are those of its columns, and a feature has the sum over its widths.
+    """
+    if encoding is not None:
+        first = np.unique(encoding.width_numbers, return_index=True)[1]
+        width, feature = width[..., first], encoding.features[first]
     out = np.square(width.min(axis=-1, keepdims=True) / width)
-    return np.asarray(out / out.sum(axis=-1, keepdims=True))
+    out = np.asarray(out / out.sum(axis=-1, keepdims=True))
+    return out if encoding is None else out @ np.eye(feature.max() + 1)[feature]

@@ -24,7 +24,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit, as_likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import chunk_rows, has_room_for_coupled
-from pcvm_pymc.core.pieces.transforms import OfRanks
+from pcvm_pymc.core.pieces.transforms import Viewed
 from pcvm_pymc.core.pieces.validation import is_real, is_unknown, shown
 from pcvm_pymc.core.problem import EMResult, Problem, Status
 from pcvm_pymc.estimators.training import TrainingData
@@ -104,11 +104,11 @@ class Formulation:
         return replace(self, apart=apart)
 
     def on(self, kernel: KernelPiece) -> "Formulation":
-        """Return the same with another kernel, on ranked rows and centres where it is of ranks."""
-        if not isinstance(kernel, OfRanks):
+        """Return the same with another kernel, on transformed rows and centres where it is of a view."""
+        if not isinstance(kernel, Viewed):
             return replace(self, kernel=kernel, apart=None)
-        data = replace(self.data, X=kernel.ranks(self.data.X))
-        centres = replace(self.centres, points=kernel.ranks(self.centres.points))
+        data = replace(self.data, X=kernel.view(self.data.X))
+        centres = replace(self.centres, points=kernel.view(self.centres.points))
         return replace(self, data=data, centres=centres, kernel=kernel.kernel, apart=None)
 
     def scaled(self, widths: Array) -> "Formulation":

@@ -331,7 +331,7 @@ def set_projection(model: Any, projection: Any) -> None:
     data = TrainingData(reference.X, reference.label, reference.weight, reference.given)
     kept = model._set_vectors(data, centres, weight, bias, width)
     if "feature_widths_" in vars(model):
-        model.feature_widths_ = np.array(np.broadcast_to(width, model.n_features_in_))
+        model.feature_widths_ = model._widths_of_features(width)
     model.projection_, model._likelihood_ = projection, reference.likelihood
     model._kernel_ = reference.kernel_of(kept)
     if reference.basis_width is not None:

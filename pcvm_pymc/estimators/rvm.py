@@ -353,9 +353,10 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         """
         estimation = self._begin()
         y = y if y is None else as_finite(y, "y", "drop those rows first")
-        rows, target = self._checked(X, y, y_numeric=True)
+        rows, target = self._read(X, y, y_numeric=True)
         group = self._groups(groups, len(rows))
-        data = TrainingData(rows, as_targets(target, len(rows)), groups=group)
+        target, rows = as_targets(target, len(rows)), self._encoded(rows)
+        data = TrainingData(rows, target, groups=group, encoding=self._encoding_)
         with self._running(data):
             estimation.fit(data)
         return self

@@ -1,6 +1,6 @@
 """Training rows as an estimator fits them, and folds that leave some of them out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -10,6 +10,7 @@ from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, Str
 
 from pcvm_pymc.core.design import Rows
 from pcvm_pymc.core.pieces.centres import Centres, Index, copied_rows, unique_rows
+from pcvm_pymc.core.pieces.encoding import Encoding
 from pcvm_pymc.core.pieces.likelihood_base import weighted_target
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, check_shape
@@ -39,6 +40,8 @@ class TrainingData:
         Which of the rows each row that was given and counts equals, where some are equal.
     groups : ndarray, shape (n_obs,), optional
         Rows of one group are held out together.
+    encoding : Encoding, optional
+        What the columns of `X` stand for, where features are categories or miss values.
     """
 
     X: Array
@@ -48,6 +51,7 @@ class TrainingData:
     stream: Rows | None = None
     copies: Index | None = None
     groups: NDArray[Any] | None = None
+    encoding: Encoding | None = None
 
     def merged(self) -> "TrainingData":
         """Return copies of a row (see `copied_rows`) once, with the sum of their weights.
@@ -60,9 +64,8 @@ class TrainingData:
         given = first if self.given is None else self.given[first]
         weight = np.bincount(copies, self.weight).astype(float)
         groups = None if self.groups is None else self.groups[first]
-        return TrainingData(
-            self.X[first], self.label[first], weight, given, copies=copies, groups=groups
-        )
+        merged = replace(self, X=self.X[first], label=self.label[first], weight=weight, given=given)
+        return replace(merged, copies=copies, groups=groups)
 
     def of_all(self, values: Array) -> Array:
         """Return values of the rows for all that were given and count, one of each copy."""
@@ -78,6 +81,11 @@ class TrainingData:
         """How often each row counts, shape (n_obs,)."""
         return np.ones(len(self.X)) if self.weight is None else self.weight
 
+    @property
+    def width_numbers(self) -> NDArray[np.intp]:
+        """Number of the width of each column, shape (n_features,): levels of a category have one."""
+        return np.arange(self.X.shape[1]) if self.encoding is None else self.encoding.width_numbers
+
     def numbers(self, rows: Index) -> Index:
         """Return the numbers of rows among those that were given; -1 stays, and is all there is on Dask."""
         if self.stream is not None:
@@ -89,7 +97,10 @@ class TrainingData:
         if rows is None:
             return self
         weight, groups = (None if e is None else e[rows] for e in (self.weight, self.groups))
-        return TrainingData(self.X[rows], self.label[rows], weight, groups=groups)
+        encoding = self.encoding
+        return TrainingData(
+            self.X[rows], self.label[rows], weight, groups=groups, encoding=encoding
+        )
 
 
 def basis_for(basis: Any, X: Array, rows: Index) -> Any:

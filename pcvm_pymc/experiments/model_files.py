@@ -14,7 +14,7 @@ from pcvm_pymc import __version__
 from pcvm_pymc.core.pieces.kernels import KernelPiece, PerCentre, as_kernel
 from pcvm_pymc.core.pieces.likelihood_base import normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, MultinomialProbit, Probit
-from pcvm_pymc.core.pieces.transforms import NormalScores, OfRanks, Ranks
+from pcvm_pymc.core.pieces.transforms import NormalScores, Viewed, Ranks
 from pcvm_pymc.core.probabilities import class_probability
 from pcvm_pymc.experiments.errors import UsageError
 from pcvm_pymc.experiments.tables import MISSING, fields_of
@@ -220,7 +220,7 @@ class Mode:
         width = self.width[()] if self.width.ndim == 0 else self.width
         kernel: KernelPiece = as_kernel(self.kernel, None if self.per_centre else width)
         kernel = PerCentre(kernel, width) if self.per_centre else kernel
-        kernel = kernel if self.ranks is None else OfRanks(kernel, self.ranks)
+        kernel = kernel if self.ranks is None else Viewed(kernel, self.ranks)
         return kernel(X, self.centres) @ self.weight + self.bias
 
 
@@ -413,7 +413,7 @@ class FittedTable:
 
 def _named(kernel: Any) -> tuple[str, Ranks | None]:
     """Return a kernel's name, and the ranks that it is of."""
-    if isinstance(kernel, OfRanks):
+    if isinstance(kernel, Viewed):
         return str(kernel.kernel.name), kernel.ranks
     return str(kernel.name), None
 

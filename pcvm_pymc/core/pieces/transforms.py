@@ -1,9 +1,11 @@
-"""Transformations of the features within a kernel: ranks of skewed columns."""
+"""Transformations of the features within a kernel: ranks of skewed columns, codes of ordered levels."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, override
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from pcvm_pymc.core.pieces.kernels import KernelPiece
@@ -69,59 +71,117 @@ class NormalScores:
 
 
 @dataclass(frozen=True, eq=False)
-class Ranks:
-    """A map of the columns of a table to ranks, fitted to rows without their labels.
+class Codes:
+    """Ordered levels of a category as one number, from their indicators.
 
     Attributes
     ----------
-    columns : tuple of NormalScores or None
-        Of each feature; None leaves it.
+    columns : ndarray of int, shape (n_levels,)
+        Of the indicators. The number takes the place of the first.
+    values : ndarray, shape (n_levels,)
+        Of the number, for a value of one of each indicator. Their sum is zero: so is the number of a level
+        that is unknown.
     """
 
-    columns: tuple[NormalScores | None, ...]
-
-    def __call__(self, X: Array) -> Array:
-        """Return transformed rows, shape (n_rows, n_features)."""
-        out = np.array(X)
-        for j, each in enumerate(self.columns):
-            if each is not None:
-                out[:, j] = each(X[:, j])
-        return out
+    columns: NDArray[np.intp]
+    values: Array
 
     @classmethod
-    def of(cls, X: Array, count: Array | None = None) -> "Ranks | None":
-        """Return the map of those columns that are skewed, or have long tails; None where none are."""
-        found = tuple(NormalScores.of(column, count) for column in X.T)
-        return None if all(each is None for each in found) else cls(found)
+    def of(
+        cls, columns: NDArray[np.intp], code: Array, X: Array, count: Array | None = None
+    ) -> "Codes":
+        """Return the codes of levels, of standard deviation one; a missing level is in the middle.
+
+        Parameters
+        ----------
+        columns : ndarray of int, shape (n_levels,)
+        code : ndarray, shape (n_levels,)
+            NaN of a missing level.
+        X : ndarray, shape (n_obs, n_columns)
+        count : ndarray, shape (n_obs,), optional
+            How often each row counts.
+        """
+        values = np.nan_to_num(code - np.nanmean(code))
+        number = X[:, columns] @ values
+        mean = np.average(number, weights=count)
+        spread = np.sqrt(np.average((number - mean) ** 2, weights=count))
+        return cls(columns, values / (spread or 1.0))
 
 
 @dataclass(frozen=True, eq=False)
-class OfRanks(KernelPiece):
-    """A kernel of ranked rows and centres.
+class View:
+    """The columns of a table as a kernel sees them, by a map that is fitted to rows without their labels.
+
+    Attributes
+    ----------
+    ranks : mapping of int to NormalScores
+        Of columns that are skewed.
+    codes : sequence of Codes
+        Of categories whose levels are ordered.
+    without : sequence of int
+        Columns that are left out: indicators of missing values.
+    """
+
+    ranks: Mapping[int, NormalScores] = field(default_factory=dict)
+    codes: Sequence[Codes] = ()
+    without: Sequence[int] = ()
+
+    @property
+    def name(self) -> str:
+        """What it changes, in words; empty where it changes nothing."""
+        parts = {"ranks": self.ranks, "codes": self.codes, "medians": self.without}
+        return " and ".join(name for name, each in parts.items() if len(each))
+
+    def __call__(self, X: Array) -> Array:
+        """Return transformed rows, shape (n_rows, n_kept)."""
+        out = np.array(X)
+        for j, scores in self.ranks.items():
+            out[:, j] = scores(X[:, j])
+        for each in self.codes:
+            out[:, each.columns[0]] = X[:, each.columns] @ each.values
+        return self.kept(out)
+
+    def kept(self, values: Array) -> Array:
+        """Return the values that belong to columns that are kept, of those of all, on the last axis."""
+        gone = [*self.without, *(j for each in self.codes for j in each.columns[1:])]
+        return np.delete(values, gone, axis=-1) if gone else values
+
+
+def ranks_of(X: Array, count: Array | None = None) -> dict[int, NormalScores]:
+    """Return the maps of those columns that are skewed, or have long tails, by their numbers."""
+    found = {j: NormalScores.of(column, count) for j, column in enumerate(X.T)}
+    return {j: each for j, each in found.items() if each is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class Viewed(KernelPiece):
+    """A kernel of transformed rows and centres.
 
     Attributes
     ----------
     kernel : KernelPiece
-    ranks : Ranks
+    view : View
     """
 
     kernel: KernelPiece
-    ranks: Ranks
+    view: View
 
     @property
     def name(self) -> str:  # type: ignore[override]
         """That of the kernel, and what it is of."""
-        return f"{self.kernel.name} of ranks"
+        return f"{self.kernel.name} of {self.view.name}"
 
     @property
     def width(self) -> Any:
-        """That of the kernel, in the unit of the columns."""
+        """That of the kernel, in the unit of the transformed columns."""
         return self.kernel.width
 
     @override
     def with_width(self, width: Any) -> Self:
-        return replace(self, kernel=self.kernel.with_width(width))
+        # of a width for each column those of the columns that are kept
+        kept = self.view.kept(np.asarray(width)) if np.ndim(width) else width
+        return replace(self, kernel=self.kernel.with_width(kept))
 
     @override
     def __call__(self, X: Array, centres: Array) -> Array:
-        return self.kernel(self.ranks(X), self.ranks(centres))
+        return self.kernel(self.view(X), self.view(centres))

@@ -16,7 +16,7 @@ from pcvm_pymc.core.pieces.probit import Array
 LARGEST = 1e150  # of a feature, beyond which squared distances overflow
 _MOST_DIGITS = 70  # of the spread of targets, up or down: the evidence has its fourth powers
 MOST_COUNTS = 1e12  # of a row, beyond which products of the weights lose the prior
-MISSING = "{} has {} value(s) that are missing, NaN or infinite, the first in row {}; {}"
+MISSING = "{} has {} value(s) that are {}, the first in row {}; {}"
 DROP = "drop or impute those rows first"
 _OF_TIME = "{} has dates or spans of time; needed numbers, as days since a first one"
 
@@ -171,18 +171,20 @@ def warn_constant(X: Array) -> None:
         )
 
 
-def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) -> Array:
-    """Return `X` as a float matrix, shape (n_obs, n_features).
+def as_features(
+    X: ArrayLike, name: str = "X", n_features: int | None = None, *, missing: bool = False
+) -> Array:
+    """Return `X` as a float matrix, shape (n_obs, n_features); `missing` leaves missing values as NaN.
 
     Raises
     ------
     ValueError
-        If it is not two-dimensional, is empty, is not numeric, has NaN or infinities, or has another
-        number of columns than `n_features`.
+        If it is not two-dimensional, is empty, is not numeric, has infinities or (unless `missing`) NaN, or
+        has another number of columns than `n_features`.
     TypeError
         If it has objects that are no numbers.
     """
-    out = as_finite(X, name)
+    out = as_finite(X, name, missing=missing)
     if out.ndim != 2:
         raise ValueError(
             f"{name} has {out.ndim} dimension(s), shape {out.shape}; needed two: (n_obs, n_features). "
@@ -198,12 +200,17 @@ def as_features(X: ArrayLike, name: str = "X", n_features: int | None = None) ->
     return out
 
 
-def as_finite(values: Any, name: str, remedy: str = DROP) -> Array:
-    """Return values as finite floats; raise where one is missing: how many are, and in which row first."""
+def as_finite(values: Any, name: str, remedy: str = DROP, *, missing: bool = False) -> Array:
+    """Return values as finite floats; raise where one is not: how many are, and in which row first.
+
+    `missing` leaves missing values as NaN.
+    """
     out = as_numbers(values, name)
-    if not np.isfinite(out).all():
-        bad = np.argwhere(~np.isfinite(np.atleast_1d(out)))
-        raise ValueError(MISSING.format(name, len(bad), bad[0, 0], remedy))
+    bad = np.isinf(out) if missing else ~np.isfinite(out)
+    if bad.any():
+        where = np.argwhere(np.atleast_1d(bad))
+        words = "infinite" if missing else "missing, NaN or infinite"
+        raise ValueError(MISSING.format(name, len(where), words, where[0, 0], remedy))
     return out
 
 

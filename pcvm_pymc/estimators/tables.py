@@ -1,0 +1,139 @@
+"""Tables of users: which columns are categories, and their levels as numbers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_features, column_names, is_real, shown
+
+MOST_LEVELS = 255  # of a category: one with more is an identifier
+# how the names of types of pandas, polars and pyarrow begin
+_CATEGORIES = ("category", "Categorical", "Enum", "dictionary")
+
+
+def categories_among(X: Any, which: Any) -> list[int]:
+    """Return the numbers of the columns of a table that are categories.
+
+    Parameters
+    ----------
+    X : array or table, shape (n_obs, n_features)
+    which : "from_dtype", None, array_like of bool, int or str
+        Columns of a table's type for categories; none; a mask; numbers; or names.
+
+    Raises
+    ------
+    ValueError
+        For a mask of another length, numbers or names of no column.
+    """
+    if which is None:
+        return []
+    if isinstance(which, str):
+        types = getattr(X, "dtypes", getattr(getattr(X, "schema", None), "types", ()))
+        return [j for j, kind in enumerate(types) if str(kind).startswith(_CATEGORIES)]
+    asked, names = np.asarray(which), column_names(X) or []
+    n_features = np.shape(X)[1] if np.ndim(X) == 2 else len(names)
+    needed = f"needed 'from_dtype', None, or a mask, numbers or names of the {n_features} columns"
+    if asked.dtype.kind == "b" and asked.shape == (n_features,):
+        return np.flatnonzero(asked).tolist()
+    found = []
+    for each in asked.tolist() if asked.ndim == 1 else [None]:
+        if isinstance(each, str) and each in names:
+            found.append(names.index(each))
+        elif is_real(each, Integral) and 0 <= each < n_features:
+            found.append(each)
+        else:
+            raise ValueError(
+                f"categorical_features has {each!r}, which is no column of X; {needed}"
+            )
+    return found
+
+
+def _columns(X: Any) -> list[Any]:
+    """Return the columns of a table, each with its own type."""
+    table = X.to_pandas() if hasattr(X, "to_pandas") else X
+    if hasattr(table, "iloc"):
+        return [table.iloc[:, j] for j in range(table.shape[1])]
+    rows = table if hasattr(table, "dtype") else np.array(table, dtype=object)
+    return list(np.asarray(rows).T)
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """The levels of the categories of a table, by which they become numbers.
+
+    Attributes
+    ----------
+    of_feature : mapping of int to ndarray
+        Of each category, by its number, in order.
+    ordered : tuple of int
+        Categories whose levels have an order: numbers, or an ordered type.
+    """
+
+    of_feature: Mapping[int, NDArray[Any]] = field(default_factory=dict)
+    ordered: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, X: Any, which: Any) -> "Levels":
+        """Return the levels of the columns that are categories, see `categories_among`.
+
+        Raises
+        ------
+        ValueError
+            For a category of more than 255 levels.
+        """
+        found, ordered = {}, []
+        categories = categories_among(X, which)
+        columns = _columns(X) if categories else []
+        for j in categories:
+            found[j], is_ordered = _levels(columns[j])
+            ordered += [j] * is_ordered
+            if len(found[j]) > MOST_LEVELS:
+                name = (column_names(X) or range(len(columns)))[j]
+                raise ValueError(
+                    f"the category {name!r} has {len(found[j])} levels; needed at most {MOST_LEVELS}: an "
+                    "identifier says nothing of new rows; drop it"
+                )
+        return cls(found, tuple(ordered))
+
+    def numbers(self, X: Any) -> Array:
+        """Return a table as numbers, codes of the levels among them, shape (n_obs, n_features).
+
+        NaN is a missing value, -1 a level that is unknown.
+        """
+        columns = _columns(X) if self.of_feature else []
+        if not columns:
+            return as_features(X, missing=True)
+        import pandas as pd  # slow
+
+        for j, levels in self.of_feature.items():
+            if j < len(columns):
+                values = np.asarray(columns[j], dtype=object)
+                codes = pd.Index(levels, dtype=object).get_indexer(values).astype(float)
+                codes[pd.isna(values)] = np.nan
+                columns[j] = codes
+        table = pd.concat([pd.Series(np.asarray(each)) for each in columns], axis=1)
+        return as_features(table, missing=True)
+
+
+def _levels(column: Any) -> tuple[NDArray[Any], bool]:
+    """Return the values of a column that are not missing, and whether their order says something."""
+    import pandas as pd  # slow
+
+    values = np.asarray(column, dtype=object)
+    found = list(dict.fromkeys(values[~pd.isna(values)].tolist()))
+    kind, is_ordered = getattr(column, "dtype", None), all(is_real(each) for each in found)
+    if isinstance(kind, pd.CategoricalDtype) and kind.ordered:
+        found, is_ordered = [each for each in kind.categories if each in set(found)], True
+    else:
+        try:
+            found.sort()
+        except TypeError:  # of several types
+            found.sort(key=lambda each: (type(each).__name__, str(each)))
+    levels = np.empty(len(found), dtype=object)
+    levels[:] = found
+    return levels, is_ordered
