@@ -513,9 +513,9 @@ class KernelMachine(BaseEstimator):
         return width[self._encoding_.features]
 
     def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags: categories and missing values are taken."""
+        """Return scikit-learn's tags: missing values are taken."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = tags.input_tags.categorical = True
+        tags.input_tags.allow_nan = True
         return tags
 
     def _warn(self, solver: str, *statuses: Status) -> None:

@@ -117,8 +117,8 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
                 setattr(self, name, getattr(whole, name))
         self.classes_, number = np.unique(part.label, return_inverse=True)
         label = number if self._takes_several else np.where(number == 1, 1.0, -1.0)
+        # rows that are equal stay as they are, since all parts have the same basis functions
         data = TrainingData(part.X, label, part.weight, groups=part.groups, encoding=part.encoding)
-        data = data.merged()
         with self._running(data):
             estimation.fit(data)
         return self

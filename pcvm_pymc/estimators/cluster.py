@@ -88,7 +88,9 @@ def dask_rows(
     bad = ~da.isfinite(X)
     count, first, classes = dask.compute(bad.sum(), bad.any(axis=1).argmax(), da.unique(y))
     if count:
-        raise ValueError(validation.MISSING.format("X", count, first, validation.DROP))
+        raise ValueError(
+            validation.MISSING.format("X", count, validation.NOT_FINITE, first, validation.DROP)
+        )
     classes = validation.present_labels(classes)
     if len(classes) != 2 and not (several and len(classes) > 2):
         needed = "two or more" if several else "two"

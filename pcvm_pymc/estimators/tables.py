@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, column_names, is_real, shown
+from pcvm_pymc.core.pieces.validation import as_features, column_names, is_real
 
 MOST_LEVELS = 255  # of a category: one with more is an identifier
 # how the names of types of pandas, polars and pyarrow begin

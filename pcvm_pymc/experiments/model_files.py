@@ -14,7 +14,7 @@ from pcvm_pymc import __version__
 from pcvm_pymc.core.pieces.kernels import KernelPiece, PerCentre, as_kernel
 from pcvm_pymc.core.pieces.likelihood_base import normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, MultinomialProbit, Probit
-from pcvm_pymc.core.pieces.transforms import NormalScores, Viewed, Ranks
+from pcvm_pymc.core.pieces.transforms import NormalScores, Ranks, Viewed
 from pcvm_pymc.core.probabilities import class_probability
 from pcvm_pymc.experiments.errors import UsageError
 from pcvm_pymc.experiments.tables import MISSING, fields_of

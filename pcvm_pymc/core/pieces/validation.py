@@ -17,6 +17,7 @@ LARGEST = 1e150  # of a feature, beyond which squared distances overflow
 _MOST_DIGITS = 70  # of the spread of targets, up or down: the evidence has its fourth powers
 MOST_COUNTS = 1e12  # of a row, beyond which products of the weights lose the prior
 MISSING = "{} has {} value(s) that are {}, the first in row {}; {}"
+NOT_FINITE = "missing, NaN or infinite"
 DROP = "drop or impute those rows first"
 _OF_TIME = "{} has dates or spans of time; needed numbers, as days since a first one"
 
@@ -209,7 +210,7 @@ def as_finite(values: Any, name: str, remedy: str = DROP, *, missing: bool = Fal
     bad = np.isinf(out) if missing else ~np.isfinite(out)
     if bad.any():
         where = np.argwhere(np.atleast_1d(bad))
-        words = "infinite" if missing else "missing, NaN or infinite"
+        words = "infinite" if missing else NOT_FINITE
         raise ValueError(MISSING.format(name, len(where), words, where[0, 0], remedy))
     return out
 
