@@ -11,7 +11,7 @@ from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihood_base import normalised
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.validation import as_classes, as_features, as_labels, check_instance
+from pcvm_pymc.core.pieces.validation import as_classes, as_labels, check_instance
 from pcvm_pymc.core.projection import SearchOptions
 from pcvm_pymc.core.projection.choice import Reference
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
@@ -125,7 +125,7 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
         raise ValueError(
             "a classifier does not keep its training data; needed project(classifier, X, y)"
         )
-    inputs = as_features(X, n_features=model.n_features_in_)
+    inputs = model._inputs(X)
     label, classes = (as_classes if model._takes_several else as_labels)(y, len(inputs))
     if not np.array_equal(classes, model.classes_):
         raise ValueError(

@@ -330,9 +330,11 @@ class KernelMachine(BaseEstimator):
             return None
         if self._encoding_ is None or self.basis is None or isinstance(self.basis, Integral):
             return self.basis
-        if isinstance(self.basis, tuple) and len(self.basis) == 2:
-            return self._encoding_(self._levels_.numbers(self.basis[0])), self.basis[1]
-        return self._encoding_(self._levels_.numbers(self.basis))
+        signed = isinstance(self.basis, tuple) and len(self.basis) == 2
+        points = self._levels_.numbers(self.basis[0] if signed else self.basis)
+        if points.shape[1] != self.n_features_in_:
+            raise ValueError(f"basis has {points.shape[1]} features; needed {self.n_features_in_}")
+        return (self._encoding_(points), self.basis[1]) if signed else self._encoding_(points)
 
     def _n_bases(self, n_obs: int) -> float:
         """Return how many basis functions there will be; infinity for what is refused later."""
@@ -468,6 +470,11 @@ class KernelMachine(BaseEstimator):
         """
         self._levels_ = Levels.of(X, self.categorical_features)
         return self._named(X, self._levels_.numbers(X), *y, **how)
+
+    def _reading(self) -> dict[str, Any]:
+        """Return the attributes by which a fitted estimator reads tables."""
+        names = ("n_features_in_", "feature_names_in_", "_levels_", "_encoding_")
+        return {name: vars(self)[name] for name in names if name in vars(self)}
 
     def _encoded(self, values: Array, count: Array | None = None) -> Array:
         """Return training inputs that were read in the columns that are fitted, and keep how."""

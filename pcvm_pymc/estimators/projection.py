@@ -318,6 +318,7 @@ def reference_of(
         weight=data.weight,
         given=data.given,
         groups=data.groups,
+        reading=model._reading(),
     )
     return reference if held_out is None else reference.averaged(held_out)
 
@@ -380,6 +381,7 @@ def classifier_of(projection: Any) -> Any:
         arguments["estimation"] = "em"
     model = reference.kind(**{name: arguments[name] for name in arguments if name in known})
     model.classes_, model.n_features_in_ = reference.classes, reference.X.shape[1]
+    vars(model).update(reference.reading)
     if "hyperprior" in known:
         model.hyperprior_ = reference.hyperprior
     set_projection(model, projection)

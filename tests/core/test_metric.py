@@ -15,7 +15,9 @@ from pcvm_pymc.core.metric import Evidence, class_targets, relative_widths, shar
 def problem(seed, n=25, d=3, k=1):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
-    return Evidence(X, rng.normal(size=(n, k)), unit=1.7, spread=0.7), rng.normal(size=d + 3) / 2
+    number = np.minimum(np.arange(d), max(d - 2, 0))  # the last two have a width in common
+    target, at = rng.normal(size=(n, k)), rng.normal(size=number[-1] + 4) / 2
+    return Evidence(X, target, unit=1.7, spread=0.7, number=number), at
 
 
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 3))
@@ -31,7 +33,7 @@ def test_the_slope_is_the_derivative(seed, d, k):
 def test_the_value_is_a_multivariate_normal_s_density_and_the_priors(seed):
     evidence, at = problem(seed, k=2)
     *log_width, common, log_variance, log_noise = at
-    Z = evidence.X / (1.7 * np.exp(log_width))
+    Z = evidence.X / (1.7 * np.exp(log_width))[evidence.number]
     K = np.exp(log_variance - 0.5 * cdist(Z, Z, "sqeuclidean"))
     K += (np.exp(log_noise) + 1e-8 * np.exp(log_variance)) * np.eye(len(Z))
     density = multivariate_normal(np.zeros(len(Z)), K).logpdf(evidence.target.T).sum()
@@ -55,6 +57,16 @@ def test_two_features_are_found_among_so_many_that_all_distances_are_alike(d):
         X = np.random.default_rng(seed).normal(size=(200, d))
         width = relative_widths(X, class_targets(np.abs(X[:, 0]) + 0.5 * np.square(X[:, 1]) > 1, 2))
         assert width[2:].min() > 2 * width[:2].max()
+
+
+def test_columns_of_one_width_are_relevant_together():
+    rng = np.random.default_rng(1)
+    level, other = rng.integers(0, 3, 150), rng.normal(size=(150, 2))
+    X = np.column_stack([other[:, 0], np.eye(3)[level], other[:, 1]])
+    # the first level alone matters
+    found = relative_widths(X, level == 0, number=np.array([0, 1, 1, 1, 2]))
+    assert found[1] == found[2] == found[3] < 0.5 * found[[0, 4]].min()
+    assert np.log(found[[0, 1, 4]]).mean() == pytest.approx(0.0, abs=1e-12)
 
 
 def test_features_that_are_alike_or_tell_nothing_start_at_one_width():

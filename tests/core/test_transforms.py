@@ -8,7 +8,7 @@ from problems import SEEDS, fixed_rng
 from scipy.stats import norm, rankdata
 
 from pcvm_pymc.core.pieces.kernels import RBF, Laplacian
-from pcvm_pymc.core.pieces.transforms import FEW_VALUES, NormalScores, OfRanks, Ranks
+from pcvm_pymc.core.pieces.transforms import FEW_VALUES, Codes, NormalScores, View, Viewed, ranks_of
 
 
 def skewed(n, seed, d=None):
@@ -78,19 +78,43 @@ def test_columns_that_stay():
     rng = fixed_rng(2)
     few = rng.integers(0, FEW_VALUES, 200).astype(float) ** 3
     X = np.column_stack([few, rng.normal(size=200), np.ones(200), rng.exponential(size=200)])
-    found = Ranks.of(X)
-    assert [each is None for each in found.columns] == [True, True, True, False]
+    found = View(ranks_of(X))
+    assert list(found.ranks) == [3]
     np.testing.assert_array_equal(found(X)[:, :3], X[:, :3])
-    assert Ranks.of(X[:, :3]) is None
+    assert not ranks_of(X[:, :3])
 
 
 @pytest.mark.parametrize("kernel", [RBF(), Laplacian()])
 @pytest.mark.parametrize("width", [2.0, np.array([1.0, 3.0])])
 def test_a_kernel_of_ranks_is_that_of_ranked_rows(kernel, width):
     X, Z = skewed(30, 3, 2), skewed(20, 4, 2)
-    ranks = Ranks.of(X)
-    found = OfRanks(kernel, ranks).with_width(width)
+    ranks = View(ranks_of(X))
+    found = Viewed(kernel, ranks).with_width(width)
     np.testing.assert_array_equal(found.width, width)
     expected = kernel.with_width(width)(ranks(X), ranks(Z))
     np.testing.assert_array_equal(found(X, Z), expected)
     assert found.name == f"{kernel.name} of ranks"
+
+
+def test_codes_take_the_place_of_indicators_in_units_of_their_deviation():
+    rng = fixed_rng(5)
+    level, other, count = rng.integers(0, 4, 60), rng.normal(size=60), rng.integers(1, 4, 60)
+    X = np.column_stack([other, 3.0 * np.eye(4)[level], other**2])
+    code = np.array([0.0, 1.0, 2.0, np.nan])  # the last is a missing level, in the middle
+    codes = Codes.of(np.arange(1, 5), code, X, count.astype(float))
+    found = View(codes=[codes], without=[5])(X)
+    number = np.array([-1.0, 0.0, 1.0, 0.0])[level]
+    spread = np.repeat(number, count).std()
+    np.testing.assert_allclose(found, np.column_stack([other, number / spread]), atol=1e-12)
+    unknown = np.array([[0.0, -0.7, -0.7, -0.7, -0.7, 0.0]])
+    assert View(codes=[codes], without=[5])(unknown)[0, 1] == pytest.approx(0.0)
+
+
+def test_a_kernel_of_a_view_has_the_widths_of_the_columns_that_are_kept():
+    X = np.random.default_rng(6).normal(size=(20, 5))
+    view = View(codes=[Codes(np.array([1, 2]), np.array([0.5, -0.5]))], without=[4])
+    width = np.array([1.0, 2.0, 2.0, 3.0, 4.0])
+    found = Viewed(RBF(), view).with_width(width)
+    columns = np.column_stack([X[:, 0], 0.5 * X[:, 1] - 0.5 * X[:, 2], X[:, 3]])
+    np.testing.assert_allclose(found(X, X), RBF(np.array([1.0, 2.0, 3.0]))(columns, columns))
+    assert found.name == "rbf of codes and medians"

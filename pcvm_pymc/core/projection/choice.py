@@ -1,7 +1,7 @@
 """Which number of vectors a projection keeps, and what it needs of the dense model."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -65,6 +65,8 @@ class Reference:
         Numbers of the rows among those that were given, where these are not all.
     groups : ndarray, shape (n_obs,), optional
         Rows of one group are held out together.
+    reading : mapping of str, optional
+        Attributes of the estimator by which it reads tables.
     """
 
     X: Array
@@ -82,6 +84,7 @@ class Reference:
     weight: Array | None = None
     given: Index | None = None
     groups: NDArray[Any] | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
     def averaged(self, held_out: Array) -> "Reference":
         """Return the same of an average of class probabilities, with bases of several widths.
