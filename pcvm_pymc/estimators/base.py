@@ -289,7 +289,7 @@ class KernelMachine(BaseEstimator):
     def _learns_widths(self, data: TrainingData, enough_folds: bool) -> bool:
         """Whether arguments and rows allow a width for each feature to be learned."""
         learns = self._width_rule == "auto" and self._is_rbf
-        return learns and data.width_numbers.max() > 0 and enough_folds
+        return learns and enough_folds and bool(data.width_numbers.max() > 0)
 
     @property
     def _jobs(self) -> int:

@@ -112,7 +112,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
     def _fit_part(self, part: TrainingData, whole: "KernelClassifier") -> Self:
         """Fit to rows that another estimator has read, with labels of their own."""
         estimation = self._begin()
-        vars(self).update(whole._reading())
+        self.__dict__.update(whole._reading())
         self.classes_, number = np.unique(part.label, return_inverse=True)
         label = number if self._takes_several else np.where(number == 1, 1.0, -1.0)
         # rows that are equal stay as they are, since all parts have the same basis functions

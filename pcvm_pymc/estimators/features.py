@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +53,7 @@ class Metric:
         for train, _ in folds:
             few = train[choose_share(kind[train], MOST_ROWS, np.random.default_rng(0))]
             weight = None if data.weight is None else data.weight[few]
-            how = {"spread": spread, "number": data.width_numbers}
+            how: dict[str, Any] = {"spread": spread, "number": data.width_numbers}
             each.append(relative_widths(data.X[few], target[few], weight, **how))
         return cls(np.stack(each))
 

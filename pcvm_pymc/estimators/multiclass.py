@@ -55,6 +55,8 @@ class MPCVMClassifier(KernelClassifier):
         ``"auto"`` is None up to 3,000 rows; above, 2,000 centres (of more than 30,000 rows fewer, so that
         they stay below 0.7 GB; 500 from the bottom up), width and scale are chosen on 2,000 rows, and one
         mode is fitted.
+    categorical_features : "from_dtype", None or array_like of bool, int or str
+        As for `PCVMClassifier`, missing values included.
     n_vectors : int, "auto" or None
         As for `PCVMClassifier`.
     estimation : {"auto", "average", "em", "projection", "posterior", "bottom-up"}
@@ -191,6 +193,8 @@ class MRVMClassifier(KernelClassifier):
         As for `MPCVMClassifier`; the validity is the relevance vector machine's.
     basis : "auto", None, int or (array_like, array_like)
         As for `MPCVMClassifier`.
+    categorical_features : "from_dtype", None or array_like of bool, int or str
+        As for `PCVMClassifier`, missing values included (indicators alone).
     random_state : int, numpy.random.Generator or None
         For folds.
     max_iter, tol, memory_limit, class_weight

@@ -81,6 +81,13 @@ class PCVMClassifier(KernelClassifier):
         rows that a fit to the other half predicts badly. Then width and scale are chosen on 2,000 rows and
         500 bases, one mode is fitted, and the rows go through EM in chunks of single precision, in half a
         gibibyte.
+    categorical_features : "from_dtype", None or array_like of bool, int or str
+        Columns of X that are categories: those of the type of a table for categories; none; or a mask,
+        numbers or names. A level is an indicator, and the levels of a category have one width. ``"auto"`` for
+        the kernel also weighs codes of levels that have an order, as numbers and ordered types do. A
+        missing value is a level, too; a level that no training row has is as far from each of them as they
+        are from each other. In columns of numbers the median takes the place of a missing value, and where
+        training rows lack it an indicator says so. Vectors and widths are in these columns.
     n_vectors : int, "auto" or None
         At most so many relevance vectors: what is fitted is projected onto them. ``"auto"`` chooses the
         number by held-out log density. None: no projection, and ``"auto"`` for ``estimation="projection"``.

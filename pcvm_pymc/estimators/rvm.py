@@ -55,6 +55,8 @@ class RVMClassifier(KernelClassifier):
         Centres of the basis functions: None is all training rows; a number so many of them, chosen by
         k-means++; or given centres. ``"auto"`` is None up to 3,000 rows, 2,000 centres above; the width is
         then chosen on 2,000 rows and 500 bases.
+    categorical_features : "from_dtype", None or array_like of bool, int or str
+        As for `PCVMClassifier`, missing values included (indicators alone).
     random_state : int, numpy.random.Generator or None
         For the folds.
     max_iter : int
@@ -200,7 +202,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
 
     Parameters
     ----------
-    kernel, width, basis
+    kernel, width, basis, categorical_features
         As for `RVMClassifier`; the width is one.
     random_state : int, numpy.random.Generator or None
         For the folds.

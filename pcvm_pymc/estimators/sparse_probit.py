@@ -136,6 +136,9 @@ class SparseProbitClassifier(KernelClassifier):
     basis : "auto", None, int or array_like, shape (n_basis, n_features)
         For ``features="kernel"``: kernels on all training rows, None; on so many of them, chosen by
         k-means++; or at given centres. ``"auto"`` is None up to 3,000 rows, 2,000 centres above.
+    categorical_features : "from_dtype", None or array_like of bool, int or str
+        As for `PCVMClassifier`, missing values included (indicators alone). ``"linear"`` and
+        ``"quadratic"`` features are made of these columns.
     max_iter : int
         Most iterations of EM, or transitions of a chain; a fit that needs more warns.
     tol : float

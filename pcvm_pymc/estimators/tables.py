@@ -41,7 +41,8 @@ def categories_among(X: Any, which: Any) -> list[int]:
     if asked.dtype.kind == "b" and asked.shape == (n_features,):
         return np.flatnonzero(asked).tolist()
     found = []
-    for each in asked.tolist() if asked.ndim == 1 else [None]:
+    given: list[Any] = asked.tolist() if asked.ndim == 1 else [None]
+    for each in given:
         if isinstance(each, str) and each in names:
             found.append(names.index(each))
         elif is_real(each, Integral) and 0 <= each < n_features:

@@ -313,7 +313,8 @@ def as_numbers(values: Any, name: str) -> Array:
         kind = TypeError if str(error).startswith("float()") else ValueError
         raise kind(
             f"{name} has values that are not numbers ({error}); encode them as numbers first, categories by "
-            "one indicator each (sklearn.preprocessing.OneHotEncoder)"
+            "one indicator each (sklearn.preprocessing.OneHotEncoder); estimators take them as they are, in "
+            "columns of a table's type for categories, or by categorical_features="
         ) from None
 
 

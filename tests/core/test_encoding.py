@@ -1,0 +1,103 @@
+"""Columns that stand for categories and missing values: identities of the encoding."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
+
+from pcvm_pymc.core.pieces.encoding import UNKNOWN, Encoding
+
+SEEDS = st.integers(0, 10**6)
+NAN = np.nan
+
+
+def table(seed, n=40):
+    """Return two numbers and two categories, all with missing values."""
+    rng = np.random.default_rng(seed)
+    values = np.column_stack([rng.normal(size=(n, 2)), rng.integers(0, [3, 5], (n, 2))])
+    values[rng.random(values.shape) < 0.1] = NAN
+    return values
+
+
+def test_columns_by_hand():
+    values = np.array([[1.0, 0.0], [NAN, 1.0], [4.0, NAN], [3.0, 0.0]])
+    found = Encoding.of(values, [1])
+    root, unknown = np.sqrt(2.0), np.sqrt(2.0) * (1.0 - 2.0) / 3.0
+    expected = [
+        [1.0, 0.0, root, 0.0, 0.0],
+        [3.0, root, 0.0, root, 0.0],
+        [4.0, 0.0, 0.0, 0.0, root],
+        [3.0, 0.0, root, 0.0, 0.0],
+    ]
+    np.testing.assert_allclose(found(values), expected, atol=1e-15)
+    new = found(np.array([[2.0, UNKNOWN], [NAN, 7.0]]))
+    np.testing.assert_allclose(new, [[2.0, 0.0, *[unknown] * 3], [3.0, root, *[unknown] * 3]])
+    np.testing.assert_array_equal(found.features, [0, 0, 1, 1, 1])
+    np.testing.assert_array_equal(found.width_numbers, [0, 1, 2, 2, 2])
+
+
+def test_numbers_that_no_row_lacks_stay_as_they_are():
+    values = np.random.default_rng(0).normal(size=(10, 3))
+    assert Encoding.of(values) is None
+    found = Encoding.of(np.column_stack([values, np.zeros(10)]), [3])
+    np.testing.assert_array_equal(found(np.column_stack([values, np.zeros(10)]))[:, :3], values)
+    # missing in a new row alone: the median
+    lacking = found(np.array([[NAN, 1.0, 2.0, 0.0]]))
+    np.testing.assert_array_equal(lacking[0, :3], [np.median(values[:, 0]), 1.0, 2.0])
+
+
+@given(SEEDS)
+@settings(max_examples=30, deadline=None)
+def test_levels_and_one_that_is_unknown_are_equally_far_apart(seed):
+    n_levels = 2 + seed % 7
+    codes = np.append(np.arange(float(n_levels)), NAN)[:, None]
+    found = Encoding.of(codes, [0])
+    points = found(np.vstack([codes, [[UNKNOWN]]]))
+    squared = cdist(points, points, "sqeuclidean")
+    np.testing.assert_allclose(squared, 4.0 * (1.0 - np.eye(n_levels + 2)), atol=1e-12)
+
+
+@given(SEEDS)
+@settings(max_examples=30, deadline=None)
+def test_rows_that_count_twice_are_rows_twice(seed):
+    values = table(seed)
+    count = np.random.default_rng(seed + 1).integers(1, 4, len(values))
+    weighted, repeated = (
+        Encoding.of(values, [2, 3], count=count.astype(float)),
+        Encoding.of(np.repeat(values, count, axis=0), [2, 3]),
+    )
+    np.testing.assert_array_equal(weighted(values), repeated(values))
+
+
+@given(SEEDS)
+@settings(max_examples=30, deadline=None)
+def test_the_order_of_rows_and_features_does_not_matter(seed):
+    values, rng = table(seed), np.random.default_rng(seed)
+    order = rng.permutation(4)
+    places = np.argsort(order)
+    found = Encoding.of(values, [2, 3])
+    moved = Encoding.of(rng.permutation(values[:, order]), [int(places[2]), int(places[3])])
+    distance, other = (cdist(each, each) for each in (found(values), moved(values[:, order])))
+    np.testing.assert_allclose(distance, other, atol=1e-12)
+
+
+def test_a_column_without_a_value_is_constant():
+    values = np.column_stack([np.full(5, NAN), np.arange(5.0)])
+    found = Encoding.of(values)
+    np.testing.assert_array_equal(found(values), np.column_stack([np.zeros(5), np.arange(5.0)]))
+
+
+@pytest.mark.parametrize("ordered", [[], [0]])
+def test_a_plain_view_has_ordered_levels_as_codes_and_no_indicator_of_missing_numbers(ordered):
+    rng = np.random.default_rng(2)
+    values = np.column_stack([rng.integers(0, 4, 30), rng.integers(0, 2, 30), rng.normal(size=30)])
+    values[3, 2] = NAN
+    found = Encoding.of(values, [0, 1], ordered)
+    plain = found.plain(found(values))
+    np.testing.assert_array_equal(plain["without"], [7])
+    assert len(plain["codes"]) == len(ordered)
+    for each in plain["codes"]:
+        number = found(values)[:, each.columns] @ each.values
+        assert np.corrcoef(number, values[:, 0])[0, 1] == pytest.approx(1.0)
+        assert number.std() == pytest.approx(1.0)
