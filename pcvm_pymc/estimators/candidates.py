@@ -313,11 +313,25 @@ class HyperparameterSearch:
         least : float
             Weight below which a width is left out; the others' weights sum to one.
         """
+        found, weights = self.distinct(least=least)
+        return [np.asarray(each.width).tolist() for each in found], weights
+
+    def distinct(self, *, least: float = 0.05) -> tuple[list[Candidate], list[float]]:
+        """Return a candidate of each kernel and width, the heaviest first, and their weights over all scales.
+
+        Parameters
+        ----------
+        least : float
+            As of `by_width`.
+        """
         check_real("least", least, below=1.0)
-        distinct, place = np.unique(self.widths, axis=0, return_inverse=True)
+        names = np.unique([each.kernel_name for each in self.points], return_inverse=True)[1]
+        each = np.column_stack([names, self.widths])
+        _, first, place = np.unique(each, axis=0, return_index=True, return_inverse=True)
         weight = np.bincount(place.ravel(), self.weights)
         kept = [i for i in np.argsort(-weight) if weight[i] >= min(least, weight.max())]
-        return distinct[kept].tolist(), (weight[kept] / weight[kept].sum()).tolist()
+        weights = weight[kept] / weight[kept].sum()
+        return [self.points[first[i]] for i in kept], weights.tolist()
 
     def plot(self) -> "Figure":
         """Draw the log loss over width and scale, of each kernel, and the weight of each candidate."""

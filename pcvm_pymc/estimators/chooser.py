@@ -21,6 +21,7 @@ from pcvm_pymc.core.loo import LeaveOneOut, leave_one_out
 from pcvm_pymc.core.metric import share_of_widths
 from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.kernels import (
+    Kernel,
     KernelPiece,
     Radial,
     as_kernel,
@@ -255,7 +256,7 @@ def search_kernels(
                 PROGRESS.info("kernel %s", kernel.name)
                 found = score(part.candidate(start.steps), start)
                 at = {**found.at, "kernel": kernel}
-                if by_feature:
+                if np.ndim(first.points[0].width):  # all of them have a width for each feature
                     at["width"] = at["width"] * relative
                 points.append(replace(found, at=at, by_feature=by_feature))
     return HyperparameterSearch.of(
@@ -373,9 +374,13 @@ class Choice:
         """The best candidate."""
         return self.search.best
 
-    def by_width(self) -> tuple[list[Any], list[float]]:
-        """Return the widths that count, and their weights."""
-        return self.search.by_width() if self.grown else ([self.best.width], [1.0])
+    def parts(self, kernel: Kernel) -> tuple[list[KernelPiece], list[float]]:
+        """Return the kernels, each at a width, that count, and their weights.
+
+        `kernel` is that of candidates of the same one.
+        """
+        found, weights = self.search.distinct() if self.grown else ([self.best], [1.0])
+        return [as_kernel(p.at.get("kernel", kernel), p.width) for p in found], weights
 
     def publish(self, model: Any) -> None:
         """Set what a user reads of the choice."""

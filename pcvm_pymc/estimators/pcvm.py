@@ -61,8 +61,8 @@ class PCVMClassifier(KernelClassifier):
         ``"rbf"`` is ``exp(-||x - z||^2 / width^2)``, ``"laplacian"`` ``exp(-sum_j |x_j - z_j| / width_j)``,
         a function ``(X, Z, width) -> (n, m)``. ``"auto"`` weighs both in the average, and both once more of
         the ranks of those columns that are skewed or have long tails (`selection_` has the weights). It is
-        the RBF where no average over widths is fitted to rows in memory: a given width, one mode, a
-        posterior, more than 3,000 rows, or rows in chunks. Few vectors match the average by RBFs.
+        the RBF where no average over widths is fitted to rows in memory: a given width, one mode, more than
+        3,000 rows, or rows in chunks. Few vectors match the average by RBFs.
     width : float, array_like, "auto", "shared", "cv", "evidence", "validity" or "em"
         Width of the basis functions, in the unit of X: one, or one for each feature. Standardise columns of
         different units first, as in ``make_pipeline(StandardScaler(), PCVMClassifier())``.
@@ -100,8 +100,8 @@ class PCVMClassifier(KernelClassifier):
         - ``"projection"``: few vectors whose probabilities are nearest to those of one mode, see `project`.
         - ``"bottom-up"``: few vectors, added and deleted one at a time by the evidence of their precisions;
           there is no fit of all bases. As in the papers; `n_vectors` mostly predicts better.
-        - ``"posterior"``: draws from the posterior at each width that leave-one-out gives weight, by
-          Hamiltonian Monte Carlo until the mixture of the widths, each with its share of the states, has
+        - ``"posterior"``: draws from the posterior at each kernel and width that leave-one-out gives weight,
+          by Hamiltonian Monte Carlo until the mixture of these, each with its share of the states, has
           r-hat of the latent function of at most 1.01 and an effective sample size of at least 400; a
           `ConvergenceWarning` says where `max_iter` ends it before. Probabilities are posterior means, and
           `predict_interval` has the draws' quantiles. Its bases are 30 k-means centres, or `basis` of them,
@@ -162,7 +162,7 @@ class PCVMClassifier(KernelClassifier):
         NaN where that was not computed. Widths per feature have seen the rows, so that with them it is
         somewhat optimistic.
     idata_ : xarray.DataTree
-        Of a posterior only, for ArviZ: draws, in the group ``convergence`` the widths with their shares,
+        Of a posterior only, for ArviZ: draws, in the group ``convergence`` kernels and widths with their shares,
         ``rhat`` and ``ess`` of the mixture (of all states of its chains, of which the draws are some), and
         the data. Of the attributes below a posterior has the centres
         of its bases, ``width_`` (of the largest share) and what is said of the features.

@@ -39,7 +39,7 @@ from pcvm_pymc.estimators.chains import (
     by_time,
     run_until_agreed,
 )
-from pcvm_pymc.estimators.chooser import choose
+from pcvm_pymc.estimators.chooser import JOINT_WEIGHTS, choose
 from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, is_named
 from pcvm_pymc.estimators.formulation import named_hyperprior
 from pcvm_pymc.estimators.modes import Dense
@@ -188,10 +188,13 @@ class Posterior(Estimation):
         few, most = data, None
         if not self.chooser.chosen and isinstance(model.width, str):
             few, most = model._search_rows(data, rng, in_chunks=False)
-        choice = choose(self.chooser, few, rng, most=most)
+        n_weights = len(data.X) * (likelihood.n_scores if likelihood.n_scores > 1 else 0)
+        weighs = model._weighs_kernels and "width" in self.chooser.chosen
+        weighs = weighs and not model._is_many(len(data.X)) and n_weights <= 2 * JOINT_WEIGHTS
+        several = model._weighed if weighs else ()
+        choice = choose(self.chooser, few, rng, most=most, several=several)
         choice.publish(model)
-        widths, weights = choice.by_width()
-        kernels = [model._kernel_at(np.asarray(each)[()]) for each in widths]
+        kernels, weights = choice.parts(model._kernel)
 
         # the posterior at each width
         centres = self.centres(data)
@@ -296,7 +299,8 @@ class Posterior(Estimation):
 
     def centres(self, data: TrainingData) -> Centres:
         """Return few centres: k-means centres with unconstrained weights, or those that are given."""
-        model, basis = self.model, self.model.basis
+        model = self.model
+        basis = model.basis if isinstance(model.basis, str) else model._resolved_basis(len(data.X))
         given = isinstance(basis, tuple) or isinstance(model._kernel_at(1.0), FeatureColumns)
         if given:  # with signs, or classes; or columns
             found: Centres = model._centres(data, basis)
@@ -429,6 +433,7 @@ def to_datatree(
         "rhat": diagnostics[0],
         "ess": diagnostics[1],
         "width": (("component", *dims["width"]), width),
+        "kernel": ("component", [part.kernel.name for part in parts]),
     }
     coords = {"class": classes} if scores else {}
     groups = {

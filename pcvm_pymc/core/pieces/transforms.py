@@ -1,8 +1,8 @@
 """Transformations of the features within a kernel: ranks of skewed columns, codes of ordered levels."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Self, override
+from dataclasses import dataclass, field
+from typing import Any, override
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,27 +161,20 @@ class Viewed(KernelPiece):
     ----------
     kernel : KernelPiece
     view : View
+    width : float or ndarray, shape (n_columns,)
+        One, or that of each column, of which those of columns that are kept have an effect.
     """
 
     kernel: KernelPiece
     view: View
+    width: Any = np.nan
 
     @property
     def name(self) -> str:  # type: ignore[override]
         """That of the kernel, and what it is of."""
         return f"{self.kernel.name} of {self.view.name}"
 
-    @property
-    def width(self) -> Any:
-        """That of the kernel, in the unit of the transformed columns."""
-        return self.kernel.width
-
-    @override
-    def with_width(self, width: Any) -> Self:
-        # of a width for each column those of the columns that are kept
-        kept = self.view.kept(np.asarray(width)) if np.ndim(width) else width
-        return replace(self, kernel=self.kernel.with_width(kept))
-
     @override
     def __call__(self, X: Array, centres: Array) -> Array:
-        return self.kernel(self.view(X), self.view(centres))
+        width = self.view.kept(np.asarray(self.width)) if np.ndim(self.width) else self.width
+        return self.kernel.with_width(width)(self.view(X), self.view(centres))
