@@ -35,7 +35,7 @@ _TABLE: tuple[Option, ...] = (
     _HEADER,
     _MISSING,
     ("--categorical", "take columns of text as categories", _FLAG),
-    ("--impute", "take missing values: medians and indicators, texts as a category", _FLAG),
+    ("--impute", "take missing values: a median and an indicator; of texts a category", _FLAG),
     ("--width", "kernel width after standardisation (default: chosen on training rows)", _WIDTH),
     _SEED,
     ("--force", "write over what exists", _FLAG),
