@@ -399,7 +399,7 @@ def test_a_model_file_has_the_classifiers_probabilities(tmp_path, options, n_cla
     model = kind(random_state=0, **options).fit(scaler.transform(table), y)
     FittedTable.of(scaler, model, "kind").save(tmp_path / "m")
     kept = FittedTable.load(tmp_path / "m")
-    viewed = sum(" of ranks" in each.kernel.name for each in getattr(model, "components_", []))
+    viewed = sum(" of " in each.kernel.name for each in getattr(model, "components_", []))
     assert sum(each.view is not None for each in kept.modes) == viewed
     assert viewed > 0 or options
     found = kept.probabilities(tmp_path, new)
