@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from pcvm_pymc import PCVMClassifier, sample
 from pcvm_pymc.cli import main
+from pcvm_pymc.experiments.head_to_head import fitted_rival
 
 FAST = ["--draws", "40", "--chains", "2", "--splits", "2", "--posteriors", "1"]
 PICTURES = {"reliability.png", "weights.png", "rank.png", "decision_surface.png"}
@@ -141,7 +142,16 @@ def test_compare_takes_several_classes(tmp_path, capsys):
 
 @pytest.mark.fixed_seeds  # an error rate of few rows
 @pytest.mark.usefixtures("one_classifier")
-def test_compare_encodes_text_fills_in_and_tells_what_it_recognised(csv, tmp_path, capsys):
+def test_compare_takes_text_and_holes_and_tells_what_it_recognised(
+    csv, tmp_path, monkeypatch, capsys
+):
+    given = []
+
+    def recorded(model, X, y, X_test):
+        given.append((type(model).__name__, X, X_test))
+        return fitted_rival(model, X, y, X_test)
+
+    monkeypatch.setattr("pcvm_pymc.experiments.head_to_head.fitted_rival", recorded)
     frame = pd.read_csv(csv)
     alike = (frame["sort"] == "cat") ^ (np.arange(60) % 15 == 0)
     frame.insert(0, "colour", np.where(alike, "red", "blue"))  # which tells the sort, as a rule
@@ -153,6 +163,15 @@ def test_compare_encodes_text_fills_in_and_tells_what_it_recognised(csv, tmp_pat
     assert "counts or names the rows: left out" in said
     assert "60 rows, 3 features" in said
     assert table_of(out).loc["averaged MAP", "error"] < 0.25
+    assert [name for name, *_ in given] == ["PCVMClassifier", *["LogisticRegression"] * 2] * 2
+    for name, train, test in given:  # our own are given what `pcvm fit` gives, others numbers
+        if name == "PCVMClassifier":
+            np.testing.assert_allclose(train[["height", "weight"]].mean(), 0.0, atol=1e-12)
+            assert pd.concat([train, test]).isna().sum().tolist() == [1, 0, 1]
+            assert train["colour"].dtype == test["colour"].dtype == "category"
+        else:
+            assert np.isfinite(np.vstack([train, test])).all()
+            assert (train[:, 2:].sum(axis=1) == 1.0).all()
 
 
 @pytest.mark.usefixtures("one_classifier")

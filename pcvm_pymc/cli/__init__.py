@@ -21,7 +21,6 @@ _FOLDER = {"type": Path, "metavar": "FOLDER"}
 _FILE = {"type": Path, "metavar": "FILE"}
 _NAME = {"metavar": "NAME"}
 _NAMES = {"nargs": "+", "metavar": "NAME"}
-_IMPUTE = {"nargs": "?", "const": "median", "choices": ("median", "mean", "most_frequent")}
 
 _MARKS = {"type": lambda text: text.split(","), "default": [], "metavar": "MARK,..."}
 _AUTO = {"choices": ("auto", "yes", "no"), "default": "auto"}
@@ -35,8 +34,8 @@ _TABLE: tuple[Option, ...] = (
     ("--target", "label column, kept as written (default: the last)", {"metavar": "COLUMN"}),
     _HEADER,
     _MISSING,
-    ("--categorical", "encode columns of text, an indicator for each category", _FLAG),
-    ("--impute", "replace missing values by the column's median (default), mean or mode", _IMPUTE),
+    ("--categorical", "take columns of text as categories", _FLAG),
+    ("--impute", "take missing values: a median and an indicator; of texts a category", _FLAG),
     ("--width", "kernel width after standardisation (default: chosen on training rows)", _WIDTH),
     _SEED,
     ("--force", "write over what exists", _FLAG),

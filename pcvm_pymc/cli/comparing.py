@@ -116,21 +116,13 @@ def compare(options: argparse.Namespace, console: Console) -> None:
         )
         # a bad file is reported before these seconds are spent
         with console.status("importing scikit-learn"):
-            from pcvm_pymc.experiments.head_to_head import stratified_draws
-
-            splits = stratified_draws(
-                rows.X, rows.y, n_train, n_test, seed=options.seed, scaler=rows.scaler
-            )
-            try:
-                parts = [next(splits) for _ in range(options.splits)]
-            except ValueError as error:  # a class whose rows are all equal
-                raise UsageError(f"no split with equal rows on one side: {error}") from None
+            tables, parts = _splits(rows, n_train, n_test, options)
         drawn = {len(part[1]) for part in parts}
         if drawn != {n_train}:
             console.print(
                 f"Equal rows are on one side: {min(drawn)} to {max(drawn)} rows to train on."
             )
-        _fit_rivals(scored, parts)
+        _fit_rivals(scored, tables, parts)
         with console.status("importing PyMC"):
             import_module("pcvm_pymc.inference.sampling")
         with console.status("compiling the sampler"):
@@ -145,23 +137,44 @@ def compare(options: argparse.Namespace, console: Console) -> None:
     )
 
 
+def _splits(
+    rows: Rows, n_train: int, n_test: int, options: argparse.Namespace
+) -> tuple[list[Any], list[Any]]:
+    """Return training and test part of each split: tables, and these as numbers alone."""
+    from pcvm_pymc.experiments.head_to_head import as_numbers, stratified_draws
+
+    splits = stratified_draws(
+        rows.X, rows.y, n_train, n_test, seed=options.seed, scaler=rows.scaler
+    )
+    try:
+        tables = [next(splits) for _ in range(options.splits)]
+    except ValueError as error:  # a class whose rows are all equal
+        raise UsageError(f"no split with equal rows on one side: {error}") from None
+    numbers = [as_numbers(X, X_test) for X, _, X_test, _ in tables]
+    return tables, [
+        (X, y, X_test, y_test)
+        for (X, X_test), (_, y, _, y_test) in zip(numbers, tables, strict=True)
+    ]
+
+
 # --- fits --------------------------------------------------------------------------------------
 
 
-def _fit_rivals(scored: Scored, parts: list[Any]) -> None:
-    """Fit all but the posterior on every split."""
+def _fit_rivals(scored: Scored, tables: list[Any], parts: list[Any]) -> None:
+    """Fit all but the posterior on every split: our own to tables, as `pcvm fit` does, others to numbers."""
     from pcvm_pymc.experiments.head_to_head import estimators, fitted_rival, peers
 
     n_classes, width = len(scored.classes), scored.options.width
-    for split, (X, y, X_test, y_test) in enumerate(parts):
+    for split, (table, (X, y, X_test, y_test)) in enumerate(zip(tables, parts, strict=True)):
         seed = scored.seed_of(split)
         others = peers(n_classes, *X.shape, seed=seed)
-        models = estimators(n_classes, seed=seed, width=None if width == "auto" else width)
-        models |= {name: others[name] for name in ("SVC, tuned", "logistic regression")}
+        own = estimators(n_classes, seed=seed, width=None if width == "auto" else width)
+        models = own | {name: others[name] for name in ("SVC, tuned", "logistic regression")}
         scored.labels.append(np.searchsorted(scored.classes, y_test))
         with scored.console.status(f"split {split + 1} of {len(parts)}"):
             for name, model in models.items():
-                scored.add(name, split, fitted_rival(model, X, y, X_test))
+                known, new = (table[0], table[2]) if name in own else (X, X_test)
+                scored.add(name, split, fitted_rival(model, known, y, new))
         scored.write()
 
 

@@ -110,7 +110,7 @@ def _forecast(model: Any, X: Any, y: Any, basis: int | None) -> str:
     few = clone(model).set_params(basis=None if basis is None else min(basis, _PROBE))
     began = time.perf_counter()
     try:
-        few.fit(X[rows], y[rows])
+        few.fit(X.take(rows), y[rows])
     except ValueError:  # a rare class is not among them: the fit itself says what is wrong
         return f"{len(X)} rows: the fit may take minutes."
     growth = (len(X) / _PROBE) ** (_GROWTH if basis is None else 1.0)
@@ -147,6 +147,9 @@ def predict(options: argparse.Namespace, console: Console) -> None:
     text, marks = [*model.scaler.text, model.target], options.missing or model.missing
     frame = read_table(options.file, options.header, notes, text=text, missing=marks)
     found = model.probabilities(options.file, frame)
+    if unknown := model.unknown(frame):
+        words = "not among the fitted categories, and taken as equally far from all of them: "
+        tell(notes, options.file.name, [words + ", ".join(unknown)])
     extra = [each for each in frame if each not in (*model.features, model.target)]
     if extra:
         tell(notes, options.file.name, [f"not used: {', '.join(map(str, extra[:8]))}"])

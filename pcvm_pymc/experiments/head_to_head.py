@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, clone
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.impute import SimpleImputer
 from sklearn.model_selection import StratifiedShuffleSplit
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from pcvm_pymc.core.pieces.centres import copied_rows, unique_rows
 from pcvm_pymc.estimators.measures import Rival
@@ -140,6 +142,27 @@ def stratified_draws(
         fitted = (StandardScaler() if scaler is None else clone(scaler)).fit(part)
         yield fitted.transform(part), y[train], fitted.transform(held_out), y[test]
         number += 1
+
+
+def as_numbers(X: Any, X_test: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return training and test rows for what takes neither categories nor missing values.
+
+    Missing numbers are the training rows' median, a category is an indicator for each level, a missing one
+    included; a level that no training row has is zero in all of them.
+
+    Parameters
+    ----------
+    X, X_test : ndarray or DataFrame, shape (n_rows, n_features)
+    """
+    if not isinstance(X, pd.DataFrame):
+        return X, X_test
+    categories = X.select_dtypes("category").columns
+    indicators = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    medians = SimpleImputer(strategy="median", keep_empty_features=True)
+    transformer = make_column_transformer(
+        (medians, X.columns.difference(categories, sort=False)), (indicators, categories)
+    )
+    return transformer.fit_transform(X), transformer.transform(X_test)
 
 
 def mean_and_error(tables: list[pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:

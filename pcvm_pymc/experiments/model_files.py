@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from pcvm_pymc import __version__
+from pcvm_pymc.core.pieces.encoding import Column, Encoding
 from pcvm_pymc.core.pieces.kernels import KernelPiece, PerCentre, as_kernel
 from pcvm_pymc.core.pieces.likelihood_base import normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, MultinomialProbit, Probit
-from pcvm_pymc.core.pieces.transforms import NormalScores, Ranks, Viewed
+from pcvm_pymc.core.pieces.transforms import NormalScores, View, Viewed
 from pcvm_pymc.core.probabilities import class_probability
+from pcvm_pymc.estimators.tables import Levels
 from pcvm_pymc.experiments.errors import UsageError
 from pcvm_pymc.experiments.tables import MISSING, fields_of
 from pcvm_pymc.inference.files import read_arrays, write_arrays
@@ -31,33 +33,24 @@ _ROWS = 4096  # whose basis functions are in memory at once
 
 
 class TableScaler(TransformerMixin, BaseEstimator):
-    """Standardised numbers of a table, with an indicator for each category of its columns of text.
+    """A table with standardised numbers, and categories for columns of text; missing values stay.
 
     Parameters
     ----------
     numbers, text : list of str
         Columns.
-    impute : {"median", "mean", "most_frequent"}, optional
-        What missing numbers become; missing texts become the most frequent one. Default: none may be missing.
-    categories : list of list of str, optional
-        Of each column of text. Default: those of the rows that it is fitted to.
+    impute : bool
+        Whether values may be missing: the estimators take them.
     """
 
-    def __init__(
-        self,
-        numbers: list[str],
-        text: list[str],
-        impute: str | None = None,
-        categories: list[list[str]] | None = None,
-    ) -> None:
+    def __init__(self, numbers: list[str], text: list[str], impute: bool = False) -> None:
         self.numbers = numbers
         self.text = text
         self.impute = impute
-        self.categories = categories
 
     @classmethod
     def of(
-        cls, path: Path, frame: pd.DataFrame, *, categorical: bool, impute: str | None
+        cls, path: Path, frame: pd.DataFrame, *, categorical: bool, impute: bool
     ) -> "TableScaler":
         """Return the scaler of a table; raise where text or missing values need an option.
 
@@ -90,39 +83,27 @@ class TableScaler(TransformerMixin, BaseEstimator):
             raise UsageError(
                 f"{path} has columns without a value: {', '.join(empty[:5])}; remove them"
             )
-        if impute is None:
+        if not impute:
             _check_missing(path, frame, "fill them in with --impute, or remove those rows")
-        return cls(numbers, text, impute, [_texts_in(frame[each]) for each in text])
+        return cls(numbers, text, impute)
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> Self:
-        """Learn means, scales, categories and the values that replace missing entries."""
+        """Learn mean, scale and median of the numbers that are there."""
         numbers = X[self.numbers].astype(float)
-        if self.impute == "most_frequent":
-            self.fill_ = np.array([numbers[each].mode().iloc[0] for each in self.numbers], float)
-        else:
-            self.fill_ = getattr(numbers, self.impute or "mean")().to_numpy(float)
-        filled = numbers.fillna(dict(zip(self.numbers, self.fill_, strict=True)))
-        self.mean_ = filled.mean().to_numpy(float)
-        scale = filled.std(ddof=0).to_numpy(float)
-        # a column of equal numbers has a deviation of rounding
+        self.mean_ = numbers.mean().fillna(0.0).to_numpy(float)
+        scale = numbers.std(ddof=0).to_numpy(float)
+        # a column of equal numbers has a deviation of rounding, one of none has NaN
         self.scale_ = np.where(scale > 1e-12 * np.abs(self.mean_), scale, 1.0)
-        self.common_ = [str(X[each].mode().iloc[0]) for each in self.text]
-        known = self.categories
-        self.categories_ = [_texts_in(X[each]) for each in self.text] if known is None else known
+        self.median_ = (numbers.median().to_numpy(float) - self.mean_) / self.scale_
         return self
 
-    def transform(self, X: pd.DataFrame) -> NDArray[np.float64]:
-        """Return numbers, shape (n_rows, n_numbers + n_categories)."""
-        numbers = X[self.numbers].to_numpy(float)
-        numbers = np.where(np.isnan(numbers), self.fill_, numbers)
-        columns = [(numbers - self.mean_) / self.scale_]
-        for name, common, known in zip(self.text, self.common_, self.categories_, strict=True):
-            text = X[name].fillna(common).astype(str).to_numpy(object)
-            columns.append((text[:, None] == np.array(known, dtype=object)).astype(float))
-        return np.column_stack(columns)
+    def transform(self, X: pd.DataFrame) -> pd.DataFrame:
+        """Return the numbers, standardised, and after them the categories."""
+        numbers = (X[self.numbers].astype(float) - self.mean_) / self.scale_
+        return pd.concat([numbers, X[self.text].astype("category")], axis=1)
 
     def check(self, path: Path, frame: pd.DataFrame) -> None:
-        """Raise a UsageError for a new table with missing columns, or values that were not fitted."""
+        """Raise a UsageError for a new table with missing columns, or values that cannot be read."""
         missing = [each for each in (*self.numbers, *self.text) if each not in frame.columns]
         if missing:
             raise UsageError(
@@ -137,20 +118,9 @@ class TableScaler(TransformerMixin, BaseEstimator):
                 f"{path} has text in {', '.join(text[:5])}, which were numbers when the model was fitted"
             )
         table = frame[[*self.numbers, *self.text]]
-        if self.impute is None:
+        if not self.impute:
             _check_missing(path, table, "remove those rows, or fit the model with --impute")
         _check_infinite(path, table, self.numbers)
-        for name, seen in zip(self.text, self.categories_, strict=True):
-            other = sorted(set(_texts_in(table[name])) - set(seen))
-            if other:
-                raise UsageError(
-                    f"{path} has {', '.join(map(repr, other[:3]))} in {name!r}, which the model was not "
-                    f"fitted with; it knows {', '.join(map(repr, seen[:8]))}"
-                )
-
-
-def _texts_in(column: pd.Series) -> list[str]:
-    return sorted({str(each) for each in column.dropna()})
 
 
 def _check_missing(path: Path, frame: pd.DataFrame, remedy: str) -> None:
@@ -197,18 +167,18 @@ class Mode:
         In the average.
     kernel : str
         Its name.
-    ranks : Ranks, optional
-        Of the features, where the kernel is of ranks.
+    view : View, optional
+        The columns as the kernel sees them, where it does not take them as they are.
     width : ndarray
-        One, one for each feature, or (as `per_centre` says) those of each centre.
-    centres : ndarray, shape (n_centres, n_features)
+        One, one for each column that the kernel sees, or (as `per_centre` says) those of each centre.
+    centres : ndarray, shape (n_centres, n_columns)
     weight : ndarray, shape (n_centres,) or (n_centres, n_classes)
     bias : ndarray
     """
 
     share: float
     kernel: str
-    ranks: Ranks | None
+    view: View | None
     width: NDArray[Any]
     per_centre: bool
     centres: NDArray[Any]
@@ -220,8 +190,20 @@ class Mode:
         width = self.width[()] if self.width.ndim == 0 else self.width
         kernel: KernelPiece = as_kernel(self.kernel, None if self.per_centre else width)
         kernel = PerCentre(kernel, width) if self.per_centre else kernel
-        kernel = kernel if self.ranks is None else Viewed(kernel, self.ranks)
+        kernel = kernel if self.view is None else Viewed(kernel, self.view)
         return kernel(X, self.centres) @ self.weight + self.bias
+
+    @classmethod
+    def of(cls, share: float, mode: Any) -> Self:
+        """Return a mode of an estimator."""
+        kernel = mode.kernel
+        view = kernel.view if isinstance(kernel, Viewed) else None
+        per_centre = isinstance(kernel, PerCentre)
+        plain = kernel.kernel if per_centre or view is not None else kernel
+        width = np.asarray(kernel.width, dtype=float)
+        bias = np.asarray(mode.bias, dtype=float)
+        how = plain.name, view, width, per_centre
+        return cls(share, *how, mode.relevance_vectors, mode.weight, bias)
 
 
 @dataclass(frozen=True)
@@ -231,6 +213,10 @@ class FittedTable:
     Attributes
     ----------
     scaler : TableScaler
+    levels : Levels
+        Of the categories, by which they are numbers.
+    encoding : Encoding
+        Of these and the other numbers in the columns that are fitted.
     classes : ndarray, shape (n_classes,)
     modes : list of Mode
     target : str
@@ -240,6 +226,8 @@ class FittedTable:
     """
 
     scaler: TableScaler
+    levels: Levels
+    encoding: Encoding
     classes: NDArray[Any]
     modes: list[Mode]
     target: str
@@ -248,27 +236,20 @@ class FittedTable:
     @classmethod
     def of(cls, scaler: TableScaler, model: Any, target: str) -> "FittedTable":
         """Return what predictions of a fitted PCVMClassifier or MPCVMClassifier are computed from."""
-        if hasattr(model, "components_"):
-            modes = [
-                Mode(
-                    float(share),
-                    *_named(each.kernel),
-                    np.asarray(each.width, dtype=float),
-                    False,
-                    each.relevance_vectors,
-                    each.weight,
-                    np.asarray(each.bias, dtype=float),
-                )
-                for share, each in zip(model.component_weights_, model.components_, strict=True)
-            ]
-        else:
-            own = getattr(model, "vector_widths_", None)
-            width = np.asarray(model.width_ if own is None else own, dtype=float)
-            bias = np.asarray(model.bias_, dtype=float)
-            vectors = model.relevance_vectors_
-            parts = "rbf", None, width, own is not None, vectors, model.weight_.T, bias
-            modes = [Mode(1.0, *parts)]
-        return cls(scaler, np.asarray(model.classes_).astype(str), modes, target)
+        modes = getattr(model, "components_", [model._predictor_])
+        shares = getattr(model, "component_weights_", [1.0])
+        encoding = model._encoding_
+        if encoding is None:  # a new row may lack a number, though no training row does
+            medians = enumerate(scaler.median_.tolist())
+            encoding = Encoding(tuple(Column(j, j, absent=each) for j, each in medians))
+        return cls(
+            scaler,
+            model._levels_,
+            encoding,
+            np.asarray(model.classes_).astype(str),
+            [Mode.of(float(share), mode) for share, mode in zip(shares, modes, strict=True)],
+            target,
+        )
 
     @property
     def features(self) -> list[str]:
@@ -281,14 +262,25 @@ class FittedTable:
         Raises
         ------
         UsageError
-            If columns are missing, of another kind, or have values or texts that were not fitted.
+            If columns are missing, of another kind, or have values that cannot be read.
         """
         self.scaler.check(path, frame)
-        X = self.scaler.transform(frame)
+        X = self.encoding(self.levels.numbers(self.scaler.transform(frame)))
         probability = np.vstack([self._probability(part) for part in _blocks(X)])
         out = pd.DataFrame(probability, columns=[f"P({each})" for each in self.classes])
         out.insert(0, self.target, self.classes[probability.argmax(axis=1)])
         return out
+
+    def unknown(self, frame: pd.DataFrame) -> list[str]:
+        """Return the columns of a table with texts that no training row has: their names, texts and rows."""
+        found, fitted = [], self.encoding.levels()
+        for j, levels in self.levels.of_feature.items():
+            column = frame[self.features[j]]
+            known = column.isin(levels) | (column.isna() & np.isnan(fitted[j]).any())
+            if n := int((~known).sum()):
+                texts = ", ".join(map(repr, column[~known].fillna("").unique()[:3]))
+                found.append(f"{column.name} ({texts} in {n} row{'s' * (n > 1)})")
+        return found
 
     def _probability(self, X: NDArray[Any]) -> NDArray[Any]:
         n_classes = len(self.classes)
@@ -299,6 +291,8 @@ class FittedTable:
     def save(self, path: Path) -> None:
         """Write the file: arrays, and names as JSON, with a checksum."""
         scaler = self.scaler
+        # modes that see the columns otherwise do so in one way; texts have no order, so no codes
+        view = next((mode.view for mode in self.modes if mode.view is not None), View())
         names = {
             "version": __version__,
             "target": self.target,
@@ -306,8 +300,8 @@ class FittedTable:
             "numbers": scaler.numbers,
             "text": scaler.text,
             "impute": scaler.impute,
-            "common": scaler.common_,
-            "categories": scaler.categories_,
+            "levels": [levels.tolist() for levels in self.levels.of_feature.values()],
+            "without": np.asarray(view.without).tolist(),
         }
         # modes share most of their centres: each is kept once
         points, place = np.unique(
@@ -317,9 +311,9 @@ class FittedTable:
         arrays: dict[str, Any] = {
             "names": np.array(json.dumps(names)),
             "classes": self.classes,
-            "fill": scaler.fill_,
             "mean": scaler.mean_,
             "scale": scaler.scale_,
+            "columns": _array_of(self.encoding),
             "points": points,
             "share": np.array([mode.share for mode in self.modes]),
         }
@@ -328,14 +322,11 @@ class FittedTable:
         ):
             arrays[f"own {i}"], arrays[f"per centre {i}"] = own, np.array(mode.per_centre)
             arrays[f"kernel {i}"] = np.array(mode.kernel)
-            arrays[f"of ranks {i}"] = np.array(mode.ranks is not None)
+            arrays[f"of view {i}"] = np.array(mode.view is not None)
             for name in ("width", "weight", "bias"):
                 arrays[f"{name} {i}"] = getattr(mode, name)
-        # modes whose kernels are of ranks have these in common
-        ranks = next((mode.ranks for mode in self.modes if mode.ranks is not None), Ranks(()))
-        for j, column in enumerate(ranks.columns):
-            if column is not None:
-                arrays[f"knots {j}"], arrays[f"scores {j}"] = column.knots, column.scores
+        for j, scores in view.ranks.items():
+            arrays[f"knots {j}"], arrays[f"scores {j}"] = scores.knots, scores.scores
         write_arrays(path, _KIND, arrays, compressed=True)
 
     @classmethod
@@ -366,8 +357,8 @@ class FittedTable:
         arrays = read_arrays(path, _KIND, _NEEDED)
         try:
             found = cls._from(arrays)
-            found._probability(np.zeros((1, arrays["points"].shape[1])))
-        except (LookupError, ValueError, TypeError, AttributeError) as error:
+            found._probability(found.encoding(np.zeros((1, len(found.features)))))
+        except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
             raise UsageError(f"{path} has no model ({type(error).__name__}); {_NEEDED}") from None
         return found
 
@@ -375,30 +366,32 @@ class FittedTable:
     def _from(cls, arrays: dict[str, NDArray[Any]]) -> "FittedTable":
         names = json.loads(str(arrays["names"]))
         scaler = TableScaler(names["numbers"], names["text"], names["impute"])
-        scaler.fill_, scaler.mean_, scaler.scale_ = (arrays[n] for n in ("fill", "mean", "scale"))
-        scaler.common_, scaler.categories_ = names["common"], names["categories"]
-        known = [each for column in scaler.categories_ for each in column]
-        texts = [*scaler.numbers, *scaler.text, *scaler.common_, *known]
-        shapes = {arrays[name].shape for name in ("fill", "mean", "scale")}
-        if shapes != {(len(scaler.numbers),)} or (
-            arrays["points"].shape[1] != len(scaler.numbers) + len(known)
+        scaler.mean_, scaler.scale_ = arrays["mean"], arrays["scale"]
+        n, known = len(scaler.numbers), names["levels"]
+        levels = Levels({n + i: np.array(each, dtype=object) for i, each in enumerate(known)})
+        encoding = _encoding_of(arrays["columns"])
+        n_columns = arrays["points"].shape[1]
+        if (
+            {arrays[name].shape for name in ("mean", "scale")} != {(n,)}
+            or len(known) != len(scaler.text)
+            or len(encoding.columns) != n_columns
+            or set(encoding.features) != set(range(n + len(known)))
         ):
-            raise ValueError("the scaler has other columns than the classifier")
+            raise ValueError("the table has other columns than the classifier")
+        texts = [*scaler.numbers, *scaler.text, *(each for column in known for each in column)]
         if not all(isinstance(each, str) for each in texts):
             raise TypeError("names are no texts")
-        ranks = Ranks(
-            tuple(
-                NormalScores(arrays[f"knots {j}"], arrays[f"scores {j}"])
-                if f"knots {j}" in arrays
-                else None
-                for j in range(arrays["points"].shape[1])
-            )
-        )
+        ranks = {
+            j: NormalScores(arrays[f"knots {j}"], arrays[f"scores {j}"])
+            for j in range(n_columns)
+            if f"knots {j}" in arrays
+        }
+        view = View(ranks=ranks, without=names["without"])
         modes = [
             Mode(
                 float(share),
                 str(arrays[f"kernel {i}"]),
-                ranks if arrays[f"of ranks {i}"] else None,
+                view if arrays[f"of view {i}"] else None,
                 arrays[f"width {i}"],
                 bool(arrays[f"per centre {i}"]),
                 arrays["points"][arrays[f"own {i}"]],
@@ -407,15 +400,24 @@ class FittedTable:
             )
             for i, share in enumerate(arrays["share"])
         ]
-        marks = tuple(names.get("missing", ()))
-        return cls(scaler, arrays["classes"].astype(str), modes, names["target"], marks)
+        classes, marks = arrays["classes"].astype(str), tuple(names.get("missing", ()))
+        return cls(scaler, levels, encoding, classes, modes, names["target"], marks)
 
 
-def _named(kernel: Any) -> tuple[str, Ranks | None]:
-    """Return a kernel's name, and the ranks that it is of."""
-    if isinstance(kernel, Viewed):
-        return str(kernel.kernel.name), kernel.ranks
-    return str(kernel.name), None
+def _array_of(encoding: Encoding) -> NDArray[Any]:
+    """Return columns as rows of numbers: feature, width, level (infinite for a number itself), absent."""
+    levels = [np.inf if each.level is None else each.level for each in encoding.columns]
+    parts = zip(encoding.columns, levels, strict=True)
+    return np.array([(each.feature, each.width, level, each.absent) for each, level in parts])
+
+
+def _encoding_of(columns: NDArray[Any]) -> Encoding:
+    return Encoding(
+        tuple(
+            Column(int(feature), int(width), None if np.isinf(level) else level, absent)
+            for feature, width, level, absent in columns.tolist()
+        )
+    )
 
 
 def _blocks(X: NDArray[Any]) -> list[NDArray[Any]]:

@@ -44,7 +44,7 @@ class Rows:
     features : tuple of str
     name : str
     scaler : transformer, optional
-        Of scikit-learn, which makes standardised numbers of some of the rows; default: a `StandardScaler`.
+        Of scikit-learn, which standardises the numbers of some of the rows; default: a `StandardScaler`.
     """
 
     X: Any

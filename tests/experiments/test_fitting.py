@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from problems import blobs, complaint, interrupted, printed, refused
 from rich.console import Console
+from sklearn.preprocessing import StandardScaler
 
 from pcvm_pymc import MPCVMClassifier, PCVMClassifier
 from pcvm_pymc.cli import main
@@ -206,7 +207,7 @@ def test_only_empty_texts_are_missing_unless_marks_are_named(tmp_path, capsys):
     assert words in capsys.readouterr().out
     pd.testing.assert_frame_equal(found, answers(tmp_path, table(NA="N"), *encoded))
     kept = answers(tmp_path, table(), *encoded, "--missing", "NA,?")
-    assert FittedTable.load(tmp_path / "m").scaler.categories_ == [["red"]]
+    assert FittedTable.load(tmp_path / "m").levels.of_feature[2].tolist() == ["red"]
     assert "taken as missing: colour ('NA' in lines 3, 4, 7" in capsys.readouterr().err
     pd.testing.assert_frame_equal(kept, answers(tmp_path, table(NA=""), *encoded))
     codes = WORDS.assign(colour=np.resize(["01", "1", "x"], 48))  # new rows may have numbers alone
@@ -230,7 +231,10 @@ def test_missing_labels_and_numbers_are_named_by_line(tmp_path, capsys, sep):
     assert "missing values in weight (lines 5, 7, 9); fill them in with --impute" in said.err
     assert fit(*arguments, "--missing", "-", "--impute") == 0
     expected = WORDS["weight"].drop([3, 5, 7]).astype(float).median()
-    assert FittedTable.load(tmp_path / "m").scaler.fill_[1] == pytest.approx(expected)
+    kept = FittedTable.load(tmp_path / "m")
+    absent = kept.scaler.mean_[1] + kept.scaler.scale_[1] * kept.encoding.columns[1].absent
+    assert absent == pytest.approx(expected)
+    assert np.isnan(kept.encoding.columns[2].level)  # an indicator of where it is missing
     numbers = WORDS["sort"].map({"cat": "0", "dog": "1"})
     table.write_text(text_of(WORDS.assign(sort=numbers.mask(numbers.index == 2, "NA"))))
     said = complaint(capsys, fit(*arguments, "--force"))
@@ -270,23 +274,17 @@ def test_a_numeric_target_is_called_that_of_a_regression(tmp_path, capsys):
         assert "RVMRegressor" in said
 
 
-@pytest.mark.parametrize("impute", ["median", "mean", "most_frequent"])
-def test_scaled_numbers_and_indicators_are_scikit_learns(impute):
-    from sklearn.compose import ColumnTransformer
-    from sklearn.impute import SimpleImputer
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
-    holes = FRAME.drop(columns="sort").assign(same=7.0, three=np.resize(["a", "b", "c"], 48))
-    holes.loc[[3, 8], "weight"], holes.loc[5, "colour"] = np.nan, np.nan
-    names, text = ["höhe", "weight", "same"], ["colour", "three"]
-    numbers = make_pipeline(SimpleImputer(strategy=impute), StandardScaler())
-    filled = SimpleImputer(strategy="most_frequent")
-    words = make_pipeline(filled, OneHotEncoder(sparse_output=False))
-    wanted = ColumnTransformer([("n", numbers, names), ("t", words, text)]).fit(holes[:40])
-    found = TableScaler(names, text, impute).fit(holes[:40])
-    np.testing.assert_allclose(found.transform(holes), wanted.transform(holes), atol=1e-12)
-    assert found.transform(holes).shape[1] == 3 + 2 + 3  # an indicator for each category
+def test_numbers_are_standardised_by_those_that_are_there_and_texts_are_categories():
+    holes = FRAME.drop(columns="sort").assign(same=7.0, none=np.nan)
+    holes.loc[[3, 8], "weight"], holes.loc[5, "colour"] = np.nan, None
+    names = ["höhe", "weight", "same", "none"]
+    found = TableScaler(names, ["colour"]).fit(holes[:40]).transform(holes)
+    wanted = StandardScaler().fit(holes[names[:3]][:40]).transform(holes[names[:3]])
+    np.testing.assert_allclose(found[names[:3]], wanted, atol=1e-12)
+    assert found["none"].isna().all()
+    assert list(found) == [*names, "colour"]
+    assert found["colour"].dtype == "category"
+    assert found["colour"].astype(object).equals(holes["colour"].astype(object))
 
 
 def test_fit_and_predict(tmp_path, capsys):
@@ -305,21 +303,75 @@ def test_fit_and_predict(tmp_path, capsys):
     assert "use --force" in complaint(capsys, fit(table, model))
 
 
-def test_text_and_missing_cells_are_encoded_and_filled_in_on_request(tmp_path, capsys):
-    holes = FRAME.copy()
-    holes.loc[3, "weight"], holes.loc[5, "colour"] = np.nan, None
-    table, model = written(tmp_path / "x.csv", holes), tmp_path / "m"
-    said = complaint(capsys, fit(table, model, *QUICK))
-    assert "columns of text: colour ('red'); encode them with --categorical" in said
-    assert fit(table, model, *QUICK, "--categorical", "--impute") == 0
-    kept = FittedTable.load(model)
-    assert kept.scaler.text == ["colour"]
-    assert kept.scaler.transform(holes).shape == (48, 4)  # an indicator for each colour
-    assert predict(model, table, "--out", str(tmp_path / "p.csv")) == 0
-    unseen = written(tmp_path / "new.csv", FRAME.assign(colour="green"))
-    said = complaint(capsys, predict(model, unseen))
-    assert "has 'green' in 'colour', which the model was not fitted with" in said
-    assert "it knows 'blue', 'red'" in said
+HOLES = FRAME.assign(sex=np.resize(["f", "m", "m", "f", "m"], 48), third=X[:, 0] * X[:, 1])
+HOLES.loc[[3, 8, 20], "weight"], HOLES.loc[[5, 6, 30], "colour"] = np.nan, None
+# unknown texts, one of a column without missing ones, and a number that no training row lacks
+NEW = HOLES[:12].drop(columns="sort")
+NEW.loc[0, "colour"], NEW.loc[[1, 2], "sex"], NEW.loc[4, "höhe"] = "green", ["x", None], np.nan
+
+
+def by_hand(frame, known=HOLES):
+    """Return numbers standardised by known rows, and categories, in the order of a scaler."""
+    numbers = known.select_dtypes(float)
+    found = (frame[list(numbers)] - numbers.mean()) / numbers.std(ddof=0)
+    return found.assign(**{each: pd.Categorical(frame[each]) for each in ("colour", "sex")})
+
+
+CATEGORICAL = [
+    (["--width", "2", "--basis", "12"], {"width": 2.0, "basis": 12}),
+    (["--vectors", "4"], {"n_vectors": 4}),
+    ([], {}),
+]
+
+
+@pytest.mark.parametrize(("more", "options"), CATEGORICAL)
+def test_the_command_predicts_what_an_estimator_of_the_table_does(tmp_path, capsys, more, options):
+    model, out = tmp_path / "m", tmp_path / "p.csv"
+    table = written(tmp_path / "x.csv", HOLES)
+    assert fit(table, model, "--target", "sort", "--categorical", "--impute", *more) == 0
+    assert predict(model, written(tmp_path / "new.csv", NEW), "--out", str(out)) == 0
+    wanted = PCVMClassifier(random_state=0, **options).fit(by_hand(HOLES), HOLES["sort"])
+    found = pd.read_csv(out)[["P(cat)", "P(dog)"]].to_numpy()
+    np.testing.assert_allclose(found, wanted.predict_proba(by_hand(NEW)), atol=1e-12)
+    said = capsys.readouterr().err
+    assert said == (
+        "new.csv: not among the fitted categories, and taken as equally far from all of them: "
+        "colour ('green' in 1 row), sex ('x', '' in 2 rows)\n"
+    )
+
+
+def test_text_and_missing_fields_need_an_option(tmp_path, capsys):
+    table, model = written(tmp_path / "x.csv", HOLES), tmp_path / "m"
+    arguments = table, model, "--target", "sort"
+    for more in ([], ["--impute"]):
+        said = complaint(capsys, fit(*arguments, *more))
+        assert "columns of text: colour ('red'), sex ('f'); encode them with --categorical" in said
+    said = complaint(capsys, fit(*arguments, "--categorical"))
+    assert "missing values in weight (lines 5, 10, 22), colour (lines 7, 8, 32); fill them" in said
+    assert "--impute" in said
+    whole = written(tmp_path / "whole.csv", FRAME)
+    assert fit(whole, model, *QUICK, "--categorical") == 0
+    said = complaint(capsys, predict(model, written(tmp_path / "x.csv", HOLES)))
+    assert "missing values in weight (lines 5, 10, 22), colour (lines 7, 8, 32); remove" in said
+
+
+def test_too_many_texts_are_no_categories(tmp_path, capsys):
+    colours = [f"n{i}" for i in range(51)]
+    table = written(tmp_path / "x.csv", pd.concat([FRAME, FRAME[:3]]).assign(colour=colours))
+    said = complaint(capsys, fit(table, tmp_path / "m", "--categorical"))
+    assert "column 'colour' of" in said
+    assert "has 51 different texts, more than 50: no categories; remove it" in said
+
+
+def test_a_number_that_no_training_row_lacks_is_the_median(tmp_path):
+    holes = WORDS[:6].copy()
+    holes.loc[[1, 4], "weight"] = ""
+    filled = holes.replace({"weight": {"": str(WORDS["weight"].astype(float).median())}})
+    found, wanted = (
+        answers(tmp_path, text_of(WORDS), "--impute", new=text_of(each)) for each in (holes, filled)
+    )
+    both = (each[["P(cat)", "P(dog)"]].astype(float) for each in (found, wanted))
+    np.testing.assert_allclose(*both, rtol=1e-9)
 
 
 SKEWED = NUMBERS.assign(weight=np.exp(1.5 * NUMBERS["weight"]))
@@ -335,21 +387,26 @@ FIT_OPTIONS = [
 
 @pytest.mark.parametrize("options", FIT_OPTIONS)
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_a_model_file_has_the_classifiers_probabilities(tmp_path, options, n_classes):
+@pytest.mark.parametrize("text", [[], ["colour", "sex"]])
+def test_a_model_file_has_the_classifiers_probabilities(tmp_path, options, n_classes, text):
     y = np.array(["a", "b", "c"], dtype=object)[np.digitize(X[:, 1], [-1.0, 0.8][: n_classes - 1])]
-    scaler = TableScaler(["höhe", "weight"], []).fit(SKEWED)
+    table = (HOLES if text else NUMBERS).assign(
+        weight=SKEWED["weight"].mask(HOLES["weight"].isna())
+    )
+    new = pd.concat([table, NEW]) if text else table
+    scaler = TableScaler(["höhe", "weight"], text, impute=True).fit(table)
     kind = PCVMClassifier if n_classes == 2 else MPCVMClassifier
-    model = kind(random_state=0, **options).fit(scaler.transform(SKEWED), y)
+    model = kind(random_state=0, **options).fit(scaler.transform(table), y)
     FittedTable.of(scaler, model, "kind").save(tmp_path / "m")
     kept = FittedTable.load(tmp_path / "m")
-    of_ranks = sum(each.kernel.name.endswith("ranks") for each in getattr(model, "components_", []))
-    assert sum(each.ranks is not None for each in kept.modes) == of_ranks
-    assert of_ranks > 0 or options
-    found = kept.probabilities(tmp_path, SKEWED)
+    viewed = sum(" of " in each.kernel.name for each in getattr(model, "components_", []))
+    assert sum(each.view is not None for each in kept.modes) == viewed
+    assert viewed > 0 or options
+    found = kept.probabilities(tmp_path, new)
     assert list(found) == ["kind", *(f"P({each})" for each in model.classes_)]
-    wanted = model.predict_proba(scaler.transform(SKEWED))
+    wanted = model.predict_proba(scaler.transform(new))
     np.testing.assert_allclose(found.to_numpy()[:, 1:].astype(float), wanted, atol=1e-12)
-    assert found["kind"].tolist() == model.predict(scaler.transform(SKEWED)).tolist()
+    assert found["kind"].tolist() == model.predict(scaler.transform(new)).tolist()
 
 
 def test_several_classes_and_balanced_counts(tmp_path):
@@ -456,6 +513,14 @@ def test_nothing_in_a_model_file_is_run(fitted, tmp_path, capsys):
     changes = [("share", np.zeros(9)), ("classes", [1, 2, 3]), ("mean", np.zeros(3))]
     changes += [("own 0", [10**6]), ("weight 0", ["a"]), ("points", np.zeros((0, 2)))]
     changes += [("names", each) for each in names]
+    changes += [
+        ("columns", each) for each in (np.zeros((2, 4)), [[0, 0, np.inf, 0]], [["a"] * 4] * 2)
+    ]
+    changes += [
+        ("columns", [[np.inf] * 4] * 2),
+        ("columns", 3.0),
+        ("columns", np.full((2, 4), np.nan)),
+    ]
     for i, (name, value) in enumerate(changes):
         write_arrays(tmp_path / f"{i}", "pcvm model", {**arrays, name: np.array(value)})
         crafted.append((f"{i}", "has no model"))

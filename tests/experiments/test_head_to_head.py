@@ -3,7 +3,12 @@ import pandas as pd
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import StratifiedShuffleSplit
 
-from pcvm_pymc.experiments.head_to_head import equal_rows, kept_together, stratified_draws
+from pcvm_pymc.experiments.head_to_head import (
+    as_numbers,
+    equal_rows,
+    kept_together,
+    stratified_draws,
+)
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
@@ -26,3 +31,16 @@ def test_observations_of_few_categories_and_rows_without_equals_are_split_one_by
         np.testing.assert_array_equal(equal_rows(*data), np.arange(len(data[1])))
         (wanted,), (found,) = splitter.split(*data), kept_together(splitter, *data)
         np.testing.assert_array_equal(np.concatenate(found), np.concatenate(wanted))
+
+
+def test_categories_and_missing_values_as_numbers():
+    words = pd.Categorical(["b", None, "a", "b"]), pd.Categorical(["a", "new", None])
+    train = pd.DataFrame({"word": words[0], "x": [1.0, 5.0, np.nan, 2.0], "none": np.nan})
+    test = pd.DataFrame({"word": words[1], "x": [np.nan, 0.0, 7.0], "none": [1.0, np.nan, 1.0]})
+    found, of_test = as_numbers(train, test)  # x, none, then a, b, missing
+    np.testing.assert_array_equal(found[:, 0], [1.0, 5.0, 2.0, 2.0])
+    np.testing.assert_array_equal(found[:, 2:], [[0, 1, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0]])
+    np.testing.assert_array_equal(of_test[:, 0], [2.0, 0.0, 7.0])
+    np.testing.assert_array_equal(of_test[:, 2:], [[1, 0, 0], [0, 0, 0], [0, 0, 1]])
+    assert np.isfinite(found).all()
+    assert as_numbers(X, X[:3])[0] is X
