@@ -1,6 +1,7 @@
 """Models of few vectors elsewhere: in ONNX, and in C."""
 
 import ctypes
+import json
 import re
 import shutil
 import subprocess
@@ -8,15 +9,17 @@ import sys
 from contextlib import suppress
 from copy import copy
 from functools import cache
+from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from problems import blobs, fixed_rng, refused
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import TransformedTargetRegressor
+from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
@@ -156,6 +159,106 @@ def test_the_standard_deviation_of_a_process_is_refused_and_its_mean_is_not(tmp_
         refused(r"needs a fitted RVMRegressor\(std='weights'\)", export, model, return_std=True)
 
 
+# of two categories by their numbers; words would end or spoil a comment, if they could
+LEVELS = {2: ["*/ int @", "??/\n", "\\"], 3: [10.0, 20.0, 40.0]}
+
+
+def table(codes):
+    """Return rows of numbers and codes with the levels that these stand for: none by NaN, a new one by -1."""
+    given = pd.DataFrame(codes, dtype=object)
+    for j, levels in LEVELS.items():
+        values = {float(code): level for code, level in enumerate(levels)}
+        new = "new" if j == 2 else 99.0
+        given[j] = [np.nan if np.isnan(each) else values.get(each, new) for each in codes[:, j]]
+    return given
+
+
+RNG = fixed_rng(2)
+CODES = np.column_stack([RNG.normal(size=(60, 2)), RNG.integers(3, size=(60, 2))])
+CODED = np.nan_to_num(CODES[:, 0]) + CODES[:, 1] + (CODES[:, 2] == 1) - (CODES[:, 3] == 0)
+THIRD = np.digitize(CODED, [-0.5, 0.5])
+CODES[::7, 0], CODES[::9, 2] = np.nan, np.nan  # features 1 and 3 are missing in new rows alone
+EACH = [0, 1, 2, -1, np.nan]
+NEW_CODES = np.array([*product([0.3, np.nan], [-0.8, np.nan], EACH, EACH)])
+
+MIXED = {"categorical_features": [2, 3]}
+MIXED_MODELS = {
+    "projection of an average": (PCVM(n_vectors=5, basis=30, **MIXED), CODED > 0),
+    "bottom-up, laplacian": (PCVM(**UP, kernel="laplacian", **MIXED), CODED > 0),
+    "width per feature": (PCVM(width=[1.0, 3.0, 2.0, 1.5], estimation="em", **MIXED), CODED > 0),
+    "RVM": (RVM(width=1.5, **MIXED), CODED > 0),
+    "mPCVM, projection": (pcvm.MPCVMClassifier(width=1.5, n_vectors=6, **MIXED), THIRD),
+    "mRVM1": (pcvm.MRVMClassifier(width=1.5, **MIXED), THIRD),
+    "one from the rest": (clone(ONE).set_params(**MIXED), CODED > 0),
+}
+
+
+def assert_exports_give(expected, model, rows, folder, atol=1e-12):
+    """Compare exports at rows of numbers and codes with the classifier's probabilities."""
+    np.testing.assert_allclose(in_c(model, rows, folder), expected, rtol=0, atol=atol)
+    found = in_onnx(model, rows)["probabilities"]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+
+
+@cache
+def mixed(name):
+    model, y = MIXED_MODELS[name]
+    return clone(model).fit(table(CODES), y)
+
+
+@pytest.mark.parametrize("name", MIXED_MODELS)
+def test_c_and_onnx_take_categories_and_missing_values(name, tmp_path):
+    expected = mixed(name).predict_proba(table(NEW_CODES))
+    assert len(np.unique(expected[:, 0])) > 20
+    # the estimator's own rule for several classes leaves more
+    atol = 1e-10 if expected.shape[1] > 2 else 1e-12
+    assert_exports_give(expected, mixed(name), NEW_CODES, tmp_path, atol)
+
+
+def test_a_regression_takes_categories_and_missing_values(tmp_path):
+    model = regressor(width=1.5, **MIXED).fit(table(CODES), 7.0 + CODED)
+    both = np.column_stack(model.predict(table(NEW_CODES), return_std=True))
+    close = {"rtol": 1e-11, "atol": 1e-11}
+    np.testing.assert_allclose(in_c(model, NEW_CODES, tmp_path, return_std=True), both, **close)
+    found = np.hstack(list(in_onnx(model, NEW_CODES, return_std=True).values()))
+    np.testing.assert_allclose(found, both, **close)
+
+
+# the other scalers do not centre first, and lose the digits themselves
+BEFORE = {StandardScaler(): 2.0**40, MinMaxScaler((-2, 1)): 1.0, MaxAbsScaler(): 1.0}
+
+
+@pytest.mark.parametrize(("scaler", "offset"), BEFORE.items())
+def test_scalers_of_numbers_that_are_missing_leave_codes_as_they_are(scaler, offset, tmp_path):
+    far = np.array([offset, 0.0, 0.0, 0.0])
+    last = RVM(width=1.5, categorical_features=[3])
+    # no scaler brings the medians to zero
+    model = make_pipeline(clone(scaler), RobustScaler(with_centering=False), last)
+    values, new = [table(each)[3].to_numpy(dtype=float) for each in (CODES, NEW_CODES)]
+    model.fit(np.column_stack([CODES[:, :3] + far[:3], values]), CODED > 0)
+    expected = model.predict_proba(np.column_stack([NEW_CODES[:, :3] + far[:3], new]))
+    assert_exports_give(expected, model, NEW_CODES + far, tmp_path)
+
+
+def test_exports_list_the_levels_by_their_codes():
+    model = mixed("RVM")
+    head = pcvm.to_c(model).partition("*/")[0]
+    lines = [line.strip() for line in head.splitlines()]
+    assert lines[2:5] == [
+        r"x[2] = 0: the level '\x2a/ int \x40'.",
+        r"x[2] = 1: the level '??/\n'.",
+        r"x[2] = 2: the level '\\'.",
+    ]
+    assert lines[8:10] == [
+        "x[3] = 2: the level 40.0.",
+        "x[3] = any other number: an unknown level.",
+    ]
+    pytest.importorskip("onnx")
+    (levels,) = pcvm.to_onnx(model).metadata_props
+    found = {int(j): each for j, each in json.loads(levels.value).items()}
+    assert (levels.key, found) == ("levels", LEVELS)
+
+
 FAR = np.vstack([NEW, [[1e6, -1e6], [1e300, 0.0], [np.inf, -np.inf]]])
 SATURATED = ["logit", "label noise", "RVM, probit", "mRVM1", "one from the rest"]
 
@@ -193,7 +296,9 @@ def test_an_offset_of_the_features_or_between_them_costs_no_digits(tmp_path):
 
 HEADERS = "math complex stdio stdlib string ctype time wchar wctype signal setjmp fenv tgmath"
 INCLUDES = "".join(f"#include <{each}.h>\n" for each in HEADERS.split())
-OUR_OWN = "x p f j k c i u t r square phi latent link own centre width weight origin"
+OUR_OWN = (
+    "x p f j k c i u t r z square phi latent link own centre width weight origin known level value"
+)
 
 
 def accepted(name):
@@ -211,7 +316,7 @@ def test_every_name_that_is_accepted_compiles(dialect):
         words |= set(re.findall(r"[A-Za-z]\w*", made.stdout))
     names = sorted(filter(accepted, words))
     assert set(OUR_OWN.split()) < set(names)
-    source = pcvm.to_c(fitted("bottom-up, rbf"), "the_name")
+    source = pcvm.to_c(mixed("bottom-up, laplacian"), "the_name")
     every = "".join(source.replace("the_name", name) for name in names)
     built(every, f"-std={dialect}", "-fsyntax-only", language=language)
 
@@ -233,6 +338,7 @@ def test_without_onnx_the_error_names_the_extra(monkeypatch):
 
 
 ALONE = r"step 'pca' .*needed StandardScaler.*Export model\[-1\] alone"
+BY_COLUMN = make_pipeline(make_column_transformer((StandardScaler(), [0])), MACHINE)
 CLIPPED = make_pipeline(MinMaxScaler(clip=True), MACHINE)
 LOG = TransformedTargetRegressor(regressor(), func=np.log, inverse_func=np.exp)
 
@@ -247,9 +353,17 @@ NOT_EXPORTED = [
     (GridSearchCV(MACHINE, {}, cv=2, refit=False), LABEL, "search with refit=True"),
     (make_pipeline(PCA(), MACHINE), LABEL, ALONE),
     (CLIPPED, LABEL, r"step 'minmaxscaler' .*without clip"),
+    (BY_COLUMN, LABEL, r"step 'columntransformer' .*Export model\[-1\] alone"),
 ]
 
 
 @pytest.mark.parametrize(("model", "y", "words"), NOT_EXPORTED)
 def test_what_has_no_export_says_so(model, y, words):
     refused(words, pcvm.to_c, clone(model).fit(X, y))
+
+
+def test_a_scaler_of_a_column_without_numbers_has_no_export():
+    rows = np.column_stack([X, np.full(len(X), np.nan)])
+    with np.errstate(invalid="ignore"):
+        model = make_pipeline(StandardScaler(), MACHINE).fit(rows, LABEL)
+    refused(r"has seen no number in the columns \[2\]", pcvm.to_c, model)

@@ -3,31 +3,33 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.encoding import UNIT
 from pcvm_pymc.export.c_names import check_c_name
-from pcvm_pymc.export.few_vectors import few_vectors_of
+from pcvm_pymc.export.few_vectors import FewVectors, few_vectors_of
 
 # @ is the function's name and an underscore: no two exports, nor a local, have a name in common
 _SOURCE = """/* {name}: {what}, {few.likelihood.name}, of {few.centres.shape[0]} vectors.
-   x: {few.centres.shape[1]} features.{written} */
+   x: {written} */
 #include <math.h>
 
 enum {{
     @n_vectors = {few.centres.shape[0]},
-    @n_features = {few.centres.shape[1]},
+    @n_features = {few.origin.shape[0]},
+    @n_columns = {few.centres.shape[1]},
     @n_scores = {few.weight.shape[0]}
 }};
 
 {arrays}
 static void @latent(const double *x, double *f)
 {{
-    double phi[@n_vectors + 1];
+    double phi[@n_vectors + 1], z[@n_columns];{columns}
     for (int j = 0; j < @n_vectors; j++) {{
         double distance = 0.0;
-        for (int k = 0; k < @n_features; k++) {{
-            int i = j * @n_features + k;
-            double u = (x[k] - @origin[k] - @centre[i]) / @width[i];
+        for (int k = 0; k < @n_columns; k++) {{
+            int i = j * @n_columns + k;
+            double u = (z[k] - @centre[i]) / @width[i];
             distance += {term};
         }}
         phi[j] = {profile};
@@ -39,6 +41,24 @@ static void @latent(const double *x, double *f)
     }}{variance}
 }}
 """
+
+_NUMBERS = """
+    for (int k = 0; k < @n_columns; k++) z[k] = x[k] - @origin[k];"""
+
+_ENCODED = f"""
+    /* indicators of levels and of what is missing; then numbers, and levels that are unknown */
+    int known[@n_features] = {{0}};
+    for (int k = 0; k < @n_columns; k++) {{
+        double value = x[@feature[k]];
+        int is_here = isnan(@level[k]) ? isnan(value) : value == @level[k];
+        if (is_here) known[@feature[k]] = 1;
+        z[k] = is_here ? {UNIT!r} : 0.0;
+    }}
+    for (int k = 0; k < @n_columns; k++) {{
+        int i = @feature[k];
+        if (@is_number[k]) z[k] = isnan(x[i]) ? @absent[k] : x[i] - @origin[i];
+        else if (!known[i]) z[k] = @absent[k];
+    }}"""
 
 _VARIANCE = """
     double variance = 0.0;
@@ -140,7 +160,10 @@ def to_c(model: Any, name: str | None = None, *, return_std: bool = False) -> st
     Returns
     -------
     str
-        C99, with ``math.h`` alone.
+        C99, with ``math.h`` alone. ``x`` has the features of a row as they are given, in the order of the
+        columns of the fit. Where a model was fitted to categories or missing values, NaN is a missing one. A
+        category is the code of its level, which scalers of a pipeline leave as it is. The comment at the top
+        of the source lists the codes; any other number is a level that is unknown.
 
     Raises
     ------
@@ -162,19 +185,20 @@ def to_c(model: Any, name: str | None = None, *, return_std: bool = False) -> st
         check_c_name(name)
     few = few_vectors_of(model, return_std)
     arrays = {"origin": few.origin, "centre": few.centres, "width": few.width, "weight": few.weight}
-    what, written, body, argument, several, before = "mean of a target", "", _MEAN, "", "", ""
+    arrays |= few.columns
+    what, body, argument, several, before = "mean of a target", _MEAN, "", "", ""
+    written = _features(few)
     probability, variance, link = "@link(c ? f[0] : -f[0])", "", few.likelihood.name
     if return_std:
         variance = f"f[1] = sqrt({_number(few.likelihood.variance)} + variance);"
-        written = "\n   std: its standard deviation, noise included, is written."
+        written += "\n   std: its standard deviation, noise included, is written."
         argument, before = ", double *std", "\n    *std = f[1];"
     if few.classes is not None:
         what, body = "class probabilities", _CLASSES
         # the latent value is moved towards zero by its variance
         variance = f"f[0] /= sqrt(1.0 + {few.likelihood.spread!r} * variance);"
-        for c, each in enumerate(few.classes.tolist()):  # escaped, and no end of the comment
-            label = ascii(each).replace("*", "\\x2a").replace("@", "\\x40")
-            written += f"\n   p[{c}]: that of {label}, is written."
+        for c, each in enumerate(few.classes.tolist()):
+            written += f"\n   p[{c}]: that of {_escaped(each)}, is written."
         if len(few.weight) > 1:
             probability, several = "@own(f, c)", _REST if link == "probit" else _SEVERAL
     if few.covariance is not None:
@@ -187,6 +211,7 @@ def to_c(model: Any, name: str | None = None, *, return_std: bool = False) -> st
         link=_LINKS.get(link, "").format(flip=_number(getattr(few.likelihood, "flip", 0.0))),
         profile=_C_PROFILES[few.kernel.name],
         term=_C_TERMS[few.kernel.order],
+        columns=_NUMBERS if few.encoding is None else _ENCODED,
         variance="" if few.covariance is None else _VARIANCE + variance,
         **{"what": what, "written": written, "argument": argument, "before": before},
         **{"several": several, "probability": probability},
@@ -194,14 +219,34 @@ def to_c(model: Any, name: str | None = None, *, return_std: bool = False) -> st
     return source.replace("@", f"{name}_")
 
 
-def _array(name: str, values: Array) -> str:
+def _features(few: FewVectors) -> str:
+    """Return what the comment of the source says of the features, codes of levels among them."""
+    lines = [f"{len(few.origin)} features."]
+    if few.encoding is not None:
+        lines = [f"{len(few.origin)} features; NaN is a missing one (compile without -ffast-math)."]
+    for j, levels in few.levels.items():
+        lines += [f"x[{j}] = {c}: the level {_escaped(each)}." for c, each in enumerate(levels)]
+        lines.append(f"x[{j}] = any other number: an unknown level.")
+    return "\n   ".join(lines)
+
+
+def _escaped(value: Any) -> str:
+    """Return a value as a comment can have it: in one line, without its end."""
+    words = " ".join(ascii(value).splitlines())
+    return words.replace("*", "\\x2a").replace("@", "\\x40")
+
+
+def _array(name: str, values: NDArray[Any]) -> str:
     """Return the C declaration of an array, with all digits (a single zero if it is empty)."""
-    numbers = values.ravel().tolist() or [0.0]
-    rows = [", ".join(map(_number, numbers[i : i + 4])) for i in range(0, len(numbers), 4)]
+    kind, shown = ("double", _number) if values.dtype.kind == "f" else ("int", str)
+    numbers = values.astype(kind).ravel().tolist() or [0.0]
+    rows = [", ".join(map(shown, numbers[i : i + 4])) for i in range(0, len(numbers), 4)]
     inner = ",\n    ".join(rows)
-    return f"static const double @{name}[] = {{\n    {inner}\n}};\n"
+    return f"static const {kind} @{name}[] = {{\n    {inner}\n}};\n"
 
 
 def _number(value: float) -> str:
     """Return a number in C, with all digits."""
+    if np.isnan(value):
+        return "NAN"
     return repr(float(value)) if np.isfinite(value) else "HUGE_VAL"

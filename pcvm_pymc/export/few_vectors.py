@@ -1,5 +1,6 @@
 """The numbers that an export consists of: centres, widths and weights of a fitted model."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from sklearn.preprocessing import (
 )
 from sklearn.utils.validation import check_is_fitted
 
+from pcvm_pymc.core.pieces.encoding import Encoding
 from pcvm_pymc.core.pieces.kernels import PerCentre, Radial
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_flag, check_instance, shown
@@ -35,8 +37,7 @@ class FewVectors:
     kernel : Radial
     origin : ndarray, shape (n_features,)
         Subtracted from the features first, so that a large offset costs no digits.
-    centres : ndarray, shape (n_vectors, n_features)
-    width : ndarray, shape (n_vectors, n_features)
+    centres, width : ndarray, shape (n_vectors, n_columns)
     weight : ndarray, shape (n_scores, n_vectors + 1)
         The bias last.
     likelihood : Likelihood
@@ -46,6 +47,10 @@ class FewVectors:
         standard deviation is wanted.
     classes : ndarray, shape (n_classes,), optional
         None of a regression.
+    encoding : Encoding, optional
+        The columns that the features less `origin` become. None: they are these columns.
+    levels : mapping of int to ndarray
+        Of each category, by its number, in the order of their codes; its origin is zero.
     """
 
     kernel: Radial
@@ -56,6 +61,21 @@ class FewVectors:
     likelihood: Any
     covariance: Array | None
     classes: NDArray[Any] | None
+    encoding: Encoding | None
+    levels: Mapping[int, NDArray[Any]]
+
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return what the columns of the encoding are, each array of shape (n_columns,); else nothing."""
+        if self.encoding is None:
+            return {}
+        columns = self.encoding.columns
+        return {
+            "feature": self.encoding.features,
+            "is_number": np.array([each.level is None for each in columns]),
+            "level": np.array([each.level for each in columns], dtype=float),  # NaN of None, too
+            "absent": np.array([each.absent for each in columns]),
+        }
 
 
 def few_vectors_of(model: Any, return_std: bool = False) -> FewVectors:
@@ -68,17 +88,15 @@ def few_vectors_of(model: Any, return_std: bool = False) -> FewVectors:
     ------
     ValueError
         For an average, a kernel that is not radial, features that are no kernels, a step of a pipeline
-        that is not a scaler of single columns, a search without its best estimator, or a standard deviation
-        that the vectors do not give.
+        that is not a scaler of single columns, or has seen no number in one, a search without its best
+        estimator, or a standard deviation that the vectors do not give.
     """
     check_flag("return_std", return_std)
     if isinstance(model, Pipeline):
         few = few_vectors_of(model[-1], return_std)
         for name, step in reversed(model.steps[:-1]):
             if step is not None and step != "passthrough":
-                slope, shift = _scaling(f"step {name!r} of the pipeline", step, "model[-1]")
-                origin, centres = (few.origin - shift) / slope, few.centres / slope
-                few = replace(few, origin=origin, centres=centres, width=few.width / slope)
+                few = _before(few, *_scaling(f"step {name!r} of the pipeline", step, "model[-1]"))
         return few
     check_instance("model", model, BaseEstimator, "a fitted estimator of this package")
     check_is_fitted(model)
@@ -107,13 +125,15 @@ def few_vectors_of(model: Any, return_std: bool = False) -> FewVectors:
         )
     return FewVectors(
         kernel,
-        np.zeros(centres.shape[1]),
+        np.zeros(model.n_features_in_),
         centres,
         np.broadcast_to(width, centres.shape).copy(),
         np.column_stack([np.atleast_2d(model.weight_), np.atleast_1d(model.bias_)]),
         likelihood.with_noise(model.noise_) if numbers else likelihood,
         getattr(model, "covariance_", None) if return_std or not numbers else None,
         None if numbers else model.classes_,
+        model._encoding_,
+        model._levels_.of_feature,
     )
 
 
@@ -145,6 +165,26 @@ def _check_vectors(model: Any) -> None:
         )
     if not hasattr(model, "relevance_vectors_") or not hasattr(model, "_kernel_"):
         raise ValueError(f"{name} has no vectors of a kernel; needed features='kernel'")
+
+
+def _before(few: FewVectors, slope: Any, shift: Any) -> FewVectors:
+    """Return a model of features u where the given one is of ``slope * u + shift``; codes are not scaled."""
+    is_code = np.isin(np.arange(len(few.origin)), list(few.levels))
+    slope, shift = np.where(is_code, 1.0, slope), np.where(is_code, 0.0, shift)
+    unknown = np.flatnonzero(np.isnan(slope + shift))
+    if len(unknown):
+        raise ValueError(
+            f"the pipeline's scaler has seen no number in the columns {unknown.tolist()}; needed some in each"
+        )
+    origin, encoding = (few.origin - shift) / slope, few.encoding
+    if encoding is not None:
+        slope = np.where(few.columns["is_number"], slope[encoding.features], 1.0)
+        # what is in place of a missing number is less the origin, as the centres are
+        absent = (few.columns["absent"] / slope).tolist()
+        pairs = zip(encoding.columns, absent, strict=True)
+        encoding = Encoding(tuple(each._replace(absent=value) for each, value in pairs))
+    centres, width = few.centres / slope, few.width / slope
+    return replace(few, origin=origin, centres=centres, width=width, encoding=encoding)
 
 
 def _unscaled(few: FewVectors, transformer: Any) -> FewVectors:

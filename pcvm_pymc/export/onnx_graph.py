@@ -1,11 +1,14 @@
 """A fitted model of few vectors as an ONNX graph in double precision."""
 
+import json
 from functools import partialmethod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pcvm_pymc.core.pieces.encoding import UNIT
+from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import shown
 from pcvm_pymc.export.few_vectors import FewVectors, few_vectors_of
 
@@ -36,7 +39,9 @@ def to_onnx(model: Any, *, return_std: bool = False) -> Any:
     Returns
     -------
     onnx.ModelProto
-        Input ``X``, doubles of shape (n_rows, n_features). Outputs of a classifier are ``label``, the
+        Input ``X``, doubles of shape (n_rows, n_features): NaN where a feature is missing, and a category by
+        the code of its level, as for `to_c`. Of categories ``metadata_props`` has ``levels``, in JSON: by the
+        number of each its levels, in the order of their codes. Outputs of a classifier are ``label``, the
         likeliest class, and ``probabilities``, doubles of shape (n_rows, n_classes) in the order of
         ``classes_``; those of a regression ``variable``, the mean, and with `return_std` ``std``, doubles of
         shape (n_rows, 1). Write it by ``onnx.save(to_onnx(model), "model.onnx")``.
@@ -85,9 +90,12 @@ def to_onnx(model: Any, *, return_std: bool = False) -> Any:
             info("probabilities", double, [None, len(classes)]),
         ]
     named = [helper.make_node("Identity", [node.name], [name]) for name, node in ends.items()]
-    inputs = [info("X", double, [None, few.centres.shape[1]])]
+    inputs = [info("X", double, [None, len(few.origin)])]
     graph = helper.make_graph(start.nodes + named, "pcvm_pymc", inputs, outputs, start.constants)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=8)
+    if few.levels:
+        levels = {str(j): each.tolist() for j, each in few.levels.items()}
+        helper.set_model_props(made, {"levels": json.dumps(levels, default=str)})
     checker.check_model(made)
     return made
 
@@ -157,10 +165,25 @@ def _basis(x: _Node, few: FewVectors) -> _Node:
 
     Differences are taken before they are squared: products of matrices lose digits far from zero.
     """
-    scaled = ((x - few.origin).op("Unsqueeze", [1]) - few.centres) / few.width
+    columns = (x - few.origin) if few.encoding is None else _encoded(x - few.origin, **few.columns)
+    scaled = (columns.op("Unsqueeze", [1]) - few.centres) / few.width
     terms = scaled.op("Abs") if few.kernel.order == 1 else scaled * scaled
     distance = terms.op("ReduceSum", [2], keepdims=0)
     return _ONNX_PROFILES[few.kernel.name](distance).op("Pad", [0, 0, 0, 1], 1.0)
+
+
+def _encoded(
+    x: _Node, feature: NDArray[Any], is_number: NDArray[Any], level: Array, absent: Array
+) -> _Node:
+    """Return the columns of an encoding, shape (n_rows, n_columns), of features less their origin."""
+    value = x.op("Gather", feature, axis=1)
+    is_missing = value.op("IsNaN")
+    is_here = value.op("Equal", level).op("Or", is_missing.op("And", np.isnan(level)))
+    # whether the level is that of any column of the feature
+    together = 1.0 * (feature[:, None] == feature)
+    is_known = (is_here.op("Where", 1.0, 0.0) @ together).op("Greater", 0.0)
+    indicator = is_here.op("Where", UNIT, is_known.op("Where", 0.0, absent))
+    return x.constant(is_number).op("Where", is_missing.op("Where", absent, value), indicator)
 
 
 def _probability(latent: _Node, few: FewVectors) -> _Node:
