@@ -37,10 +37,10 @@ def _spoilt(values, bad):
     return out
 
 
-def _matrices():
+def _matrices(missing=(np.nan, None)):
     X, _ = blobs(N)
     shapes = [[], [[]], np.zeros((0, 2)), np.zeros((N, 0)), X[:, 0], X[None], [[1, 2], [3]]]
-    values = [_spoilt(X, bad) for bad in (np.nan, np.inf, 1e160, None, "a", 1j)]
+    values = [_spoilt(X, bad) for bad in (*missing, np.inf, 1e160, "a", 1j)]
     types = [X.astype(str), X + 1j, _dates(N, 2), _masked(), sp.csr_array(X)]
     tables = [{"a": ["x"] * N, "b": 1.0}, {"a": pd.to_datetime(["2020-01-01"] * N)}]
     frames = [pd.DataFrame(each) for each in tables]
@@ -84,6 +84,7 @@ _OTHER_ROWS = [np.ones(3), np.ones((N, 2))]
 #: values that no argument of a kind takes
 KINDS = {
     "matrix": _matrices,
+    "table": lambda: _matrices(missing=()),  # in which values may be missing
     "square": lambda: [*_matrices(), -np.eye(2), np.array([[1.0, 2], [0, 1]]), np.zeros((2, 2))],
     "rows": lambda: _matrices()[:-1],
     "rows or None": lambda: _matrices()[1:-1],
@@ -194,7 +195,7 @@ def results():
 _X_ALSO = ("array", "[Ii]nput", "feature", "sample", "dimension", "Reshape", "data", "argument")
 _ALSO = {"X": _X_ALSO, "y": (*_X_ALSO, "label")}
 _KERNEL = "kernel, width"
-_EM = f"X, y, {_KERNEL}, basis, max_iter, tol: positive or None, memory_limit, n_jobs"
+_EM = f"X: table, y, {_KERNEL}, basis, max_iter, tol: positive or None, memory_limit, n_jobs"
 _EVIDENCE = "method, cv, max_iter, tol, memory_limit, random_state"
 
 
@@ -211,7 +212,7 @@ def _estimators(two, three):
         (
             pcvm.SparseProbitClassifier,
             {"X": two["X"], "y": two["y"]},
-            "X, y, features, prior, bias: choice, max_iter",
+            "X: table, y, features, prior, bias: choice, max_iter",
         ),
         (
             pcvm.MPCVMClassifier,
@@ -219,11 +220,11 @@ def _estimators(two, three):
             f"{_EM}, hyperprior: choice, estimation, random_state, cv",
         ),
         (pcvm.MRVMClassifier, three, f"{_EM}, estimation, random_state"),
-        (pcvm.RVMClassifier, two, f"X, y, {_KERNEL}, basis, link, {_EVIDENCE}"),
+        (pcvm.RVMClassifier, two, f"X: table, y, {_KERNEL}, basis, link, {_EVIDENCE}"),
         (
             pcvm.RVMRegressor,
             numbers,
-            f"X, y: some labels, {_KERNEL}, basis, likelihood, star, noise, {_EVIDENCE}",
+            f"X: table, y: some labels, {_KERNEL}, basis, likelihood, star, noise, {_EVIDENCE}",
         ),
     ]
     calls_of = {}
@@ -374,7 +375,7 @@ def _choosing(known):
             "random_state, progressbar",
         ),
         "select": ({**two, "over": ("scale",)}, f"X, y, over, {score}", _ALSO),
-        "validity": ({"model": known["machine"], **two}, "model, X, y: some labels", _ALSO),
+        "validity": ({"model": known["machine"], **two}, "model, X: table, y: some labels", _ALSO),
         "project": (
             {"reference": known["classifier"], **two, "size": 2},
             "reference, X, y, size: whole or 0, sizes, cv: folds or None, hyperprior: object, "

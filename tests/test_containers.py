@@ -48,7 +48,6 @@ MISSING = [
 ]
 NO_NUMBERS = "X has values that are not numbers .{}"
 REFUSED = [
-    *((each, "X has 1 value.s. that are missing, NaN .* first in row 3; drop") for each in MISSING),
     *((each, "X has 1 masked") for each in (MASKED, [*MASKED])),
     *((kind(X), r"X is sparse; .* X.toarray\(\)") for kind in (sparse.csr_array, sparse.coo_matrix)),
     *((TABLE.assign(weight=each), "X has dates") for each in (DAYS, DAYS.tz_localize("UTC"), DAYS.date)),
@@ -85,6 +84,15 @@ def test_containers_are_plain_arrays_or_refused_by_name(used):
         plain = np.array(rows, dtype=float)
         for new in (rows, plain):
             np.testing.assert_array_equal(used(rows, new), used(plain, plain), str(type(rows)))
+    for rows in MISSING:
+        words = "X.* has 1 value.s. that are missing, NaN .* first in row 3; drop"
+        if used is _modelled:
+            refused(words, used, rows, X)
+            refused(words, used, X, rows)
+            continue
+        values = np.asarray(rows, dtype=object)
+        plain = np.where(pd.isna(values), np.nan, values).astype(float)
+        np.testing.assert_array_equal(used(rows, rows), used(plain, plain), str(type(rows)))
     for rows, words in REFUSED:
         refused(words, used, rows, X)
         refused(words.replace("X", "X(_new)?"), used, X, rows)

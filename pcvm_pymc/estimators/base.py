@@ -153,7 +153,7 @@ class _Lines(logging.Handler):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class KernelMachine(BaseEstimator):
-    """Base of all estimators: their arguments are the fields of a dataclass, these four first.
+    """Base of all estimators: their arguments are the fields of a dataclass, these three first.
 
     Fitted state, private state included, has names that end in an underscore: a new fit begins by
     deleting all of it.
@@ -162,13 +162,13 @@ class KernelMachine(BaseEstimator):
     kernel: Kernel = "rbf"
     width: Any = "auto"
     basis: Any = "auto"
-    categorical_features: Any = "from_dtype"
 
     status_: Status | list[Status] = field(init=False)
     #: how a table's features become the columns that are fitted
     _levels_: Levels = field(init=False, default=Levels())
     _encoding_: Encoding | None = field(init=False, default=None)
     if TYPE_CHECKING:  # arguments that every estimator has, each in its own order
+        categorical_features: Any = "from_dtype"
         memory_limit: float | None = None
         random_state: Any = None
         estimation: str = "auto"
@@ -328,13 +328,15 @@ class KernelMachine(BaseEstimator):
             return min(self._many_bases(n_obs), n_obs)
         if isinstance(self.basis, str):
             return None
-        if self._encoding_ is None or self.basis is None or isinstance(self.basis, Integral):
+        plain = self._encoding_ is None or self._encoding_.is_plain
+        if plain or self.basis is None or isinstance(self.basis, Integral):
             return self.basis
         signed = isinstance(self.basis, tuple) and len(self.basis) == 2
-        points = self._levels_.numbers(self.basis[0] if signed else self.basis)
+        encoding: Any = self._encoding_
+        points = self._levels_.numbers(self.basis[0] if signed else self.basis, "basis")
         if points.shape[1] != self.n_features_in_:
             raise ValueError(f"basis has {points.shape[1]} features; needed {self.n_features_in_}")
-        return (self._encoding_(points), self.basis[1]) if signed else self._encoding_(points)
+        return (encoding(points), self.basis[1]) if signed else encoding(points)
 
     def _n_bases(self, n_obs: int) -> float:
         """Return how many basis functions there will be; infinity for what is refused later."""
@@ -460,8 +462,9 @@ class KernelMachine(BaseEstimator):
         names = validation.column_names(X)
         if names is not None:  # before the columns are read by their places
             self._named(X, np.zeros((1, len(names))), reset=False)
-        values: Array = self._named(X, self._levels_.numbers(X), reset=False)
-        return values if self._encoding_ is None else self._encoding_(values)
+        if self._encoding_ is None:
+            return self._named(X, validation.as_features(X), reset=False)
+        return self._encoding_(self._named(X, self._levels_.numbers(X), reset=False))
 
     def _read(self, X: Any, *y: Any, **how: Any) -> Any:
         """Return training inputs as numbers, and targets where they are given, checked.
@@ -480,7 +483,7 @@ class KernelMachine(BaseEstimator):
         """Return training inputs that were read in the columns that are fitted, and keep how."""
         levels = self._levels_
         self._encoding_ = Encoding.of(values, levels.of_feature, levels.ordered, count)
-        return values if self._encoding_ is None else self._encoding_(values)
+        return self._encoding_(values)
 
     def _named(self, X: Any, values: Array, *y: Any, **how: Any) -> Any:
         """Return values under the names of the columns of `X`; they are kept, or compared with known ones."""
@@ -503,7 +506,7 @@ class KernelMachine(BaseEstimator):
         self.feature_relevance_, self.feature_relevance_folds_ = found
 
     def _widths_of_features(self, width: Any) -> Array:
-        """Return the width of each feature, of the first of the columns that stand for it."""
+        """Return the width of each feature, of the first of the columns made of it."""
         if self._encoding_ is not None and np.ndim(width):
             width = width[np.unique(self._encoding_.features, return_index=True)[1]]
         return np.array(np.broadcast_to(width, self.n_features_in_))

@@ -21,7 +21,6 @@ from pcvm_pymc.core.loo import LeaveOneOut, leave_one_out
 from pcvm_pymc.core.metric import share_of_widths
 from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.kernels import (
-    Kernel,
     KernelPiece,
     Radial,
     as_kernel,
@@ -374,13 +373,16 @@ class Choice:
         """The best candidate."""
         return self.search.best
 
-    def parts(self, kernel: Kernel) -> tuple[list[KernelPiece], list[float]]:
+    def parts(
+        self, kernel_at: Callable[[Any], KernelPiece]
+    ) -> tuple[list[KernelPiece], list[float]]:
         """Return the kernels, each at a width, that count, and their weights.
 
-        `kernel` is that of candidates of the same one.
+        `kernel_at` is ``width -> kernel`` where several were not weighed.
         """
         found, weights = self.search.distinct() if self.grown else ([self.best], [1.0])
-        return [as_kernel(p.at.get("kernel", kernel), p.width) for p in found], weights
+        several = [as_kernel(p.at["kernel"], p.width) for p in found if "kernel" in p.at]
+        return several or [kernel_at(each.width) for each in found], weights
 
     def publish(self, model: Any) -> None:
         """Set what a user reads of the choice."""

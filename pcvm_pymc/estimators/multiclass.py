@@ -55,8 +55,6 @@ class MPCVMClassifier(KernelClassifier):
         ``"auto"`` is None up to 3,000 rows; above, 2,000 centres (of more than 30,000 rows fewer, so that
         they stay below 0.7 GB; 500 from the bottom up), width and scale are chosen on 2,000 rows, and one
         mode is fitted.
-    categorical_features : "from_dtype", None or array_like of bool, int or str
-        As for `PCVMClassifier`, missing values included.
     n_vectors : int, "auto" or None
         As for `PCVMClassifier`.
     estimation : {"auto", "average", "em", "projection", "posterior", "bottom-up"}
@@ -64,6 +62,8 @@ class MPCVMClassifier(KernelClassifier):
         the paper's mPCVM1. ``"bottom-up"`` is mPCVM2.
     random_state
         As for `PCVMClassifier`.
+    categorical_features : "from_dtype", None or array_like of bool, int or str
+        As for `PCVMClassifier`, missing values included.
     max_iter : int
         Most iterations of EM, or of the search; a fit that needs more warns.
     tol : float, optional
@@ -138,6 +138,7 @@ class MPCVMClassifier(KernelClassifier):
     n_vectors: int | str | None = None
     estimation: str = "auto"
     random_state: Any = None
+    categorical_features: Any = "from_dtype"
     max_iter: int = 10_000
     tol: float | None = None
     memory_limit: float | None = None
@@ -193,10 +194,10 @@ class MRVMClassifier(KernelClassifier):
         As for `MPCVMClassifier`; the validity is the relevance vector machine's.
     basis : "auto", None, int or (array_like, array_like)
         As for `MPCVMClassifier`.
-    categorical_features : "from_dtype", None or array_like of bool, int or str
-        As for `PCVMClassifier`, missing values included (indicators alone).
     random_state : int, numpy.random.Generator or None
         For folds.
+    categorical_features : "from_dtype", None or array_like of bool, int or str
+        As for `PCVMClassifier`, missing values included (indicators alone).
     max_iter, tol, memory_limit, class_weight
         As for `MPCVMClassifier`.
     search : {"quick", "paper"}
@@ -246,6 +247,7 @@ class MRVMClassifier(KernelClassifier):
     """
 
     random_state: Any = None
+    categorical_features: Any = "from_dtype"
     max_iter: int = 10_000
     tol: float | None = None
     memory_limit: float | None = None

@@ -81,13 +81,6 @@ class PCVMClassifier(KernelClassifier):
         rows that a fit to the other half predicts badly. Then width and scale are chosen on 2,000 rows and
         500 bases, one mode is fitted, and the rows go through EM in chunks of single precision, in half a
         gibibyte.
-    categorical_features : "from_dtype", None or array_like of bool, int or str
-        Columns of X that are categories: those of the type of a table for categories; none; or a mask,
-        numbers or names. A level is an indicator, and the levels of a category have one width. ``"auto"`` for
-        the kernel also weighs codes of levels that have an order, as numbers and ordered types do. A
-        missing value is a level, too; a level that no training row has is as far from each of them as they
-        are from each other. In columns of numbers the median takes the place of a missing value, and where
-        training rows lack it an indicator says so. Vectors and widths are in these columns.
     n_vectors : int, "auto" or None
         At most so many relevance vectors: what is fitted is projected onto them. ``"auto"`` chooses the
         number by held-out log density. None: no projection, and ``"auto"`` for ``estimation="projection"``.
@@ -108,6 +101,13 @@ class PCVMClassifier(KernelClassifier):
           with unconstrained weights; given centres keep their signs, as in the paper. The scale is learned.
     random_state : int, numpy.random.Generator or None
         For folds and random starts.
+    categorical_features : "from_dtype", None or array_like of bool, int or str
+        Columns of X that are categories: those of the type of a table for categories; none; or a mask,
+        numbers or names. A level is an indicator, and the levels of a category have one width. ``"auto"`` for
+        the kernel also weighs codes of levels that have an order, as numbers and ordered types do. A
+        missing value is a level, too; a level that no training row has is as far from each of them as they
+        are from each other. In columns of numbers the median takes the place of a missing value, and where
+        training rows lack it an indicator says so. Vectors and widths are in these columns.
     max_iter : int
         Most iterations of EM, of the search, or transitions of a chain; a fit that needs more warns.
     tol : float, optional
@@ -162,10 +162,10 @@ class PCVMClassifier(KernelClassifier):
         NaN where that was not computed. Widths per feature have seen the rows, so that with them it is
         somewhat optimistic.
     idata_ : xarray.DataTree
-        Of a posterior only, for ArviZ: draws, in the group ``convergence`` kernels and widths with their shares,
-        ``rhat`` and ``ess`` of the mixture (of all states of its chains, of which the draws are some), and
-        the data. Of the attributes below a posterior has the centres
-        of its bases, ``width_`` (of the largest share) and what is said of the features.
+        Of a posterior only, for ArviZ: draws, in the group ``convergence`` kernels and widths with their
+        shares, ``rhat`` and ``ess`` of the mixture (of all states of its chains, of which the draws are
+        some), and the data. Of the attributes below a posterior has the centres of its bases, ``width_`` (of
+        the largest share) and what is said of the features.
     selection_ : HyperparameterSearch
         Kernels, widths and scales that were tried and how much each counts, where they are chosen by
         leaving one out. Its ``kernels`` are the weights of the kernels, its ``plot()`` draws all.
@@ -227,6 +227,7 @@ class PCVMClassifier(KernelClassifier):
     n_vectors: int | str | None = None
     estimation: str = "auto"
     random_state: Any = None
+    categorical_features: Any = "from_dtype"
     max_iter: int = 10_000
     tol: float | None = None
     memory_limit: float | None = None

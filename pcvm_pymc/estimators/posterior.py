@@ -194,7 +194,7 @@ class Posterior(Estimation):
         several = model._weighed if weighs else ()
         choice = choose(self.chooser, few, rng, most=most, several=several)
         choice.publish(model)
-        kernels, weights = choice.parts(model._kernel)
+        kernels, weights = choice.parts(model._kernel_at)
 
         # the posterior at each width
         centres = self.centres(data)

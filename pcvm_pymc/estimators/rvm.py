@@ -55,10 +55,10 @@ class RVMClassifier(KernelClassifier):
         Centres of the basis functions: None is all training rows; a number so many of them, chosen by
         k-means++; or given centres. ``"auto"`` is None up to 3,000 rows, 2,000 centres above; the width is
         then chosen on 2,000 rows and 500 bases.
-    categorical_features : "from_dtype", None or array_like of bool, int or str
-        As for `PCVMClassifier`, missing values included (indicators alone).
     random_state : int, numpy.random.Generator or None
         For the folds.
+    categorical_features : "from_dtype", None or array_like of bool, int or str
+        As for `PCVMClassifier`, missing values included (indicators alone).
     max_iter : int
         Most changes of the active set, or sweeps; a fit that needs more warns.
     tol : float
@@ -131,6 +131,7 @@ class RVMClassifier(KernelClassifier):
     """
 
     random_state: Any = None
+    categorical_features: Any = "from_dtype"
     max_iter: int = 100_000
     tol: float = 1e-4
     memory_limit: float | None = None
@@ -202,10 +203,12 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
 
     Parameters
     ----------
-    kernel, width, basis, categorical_features
+    kernel, width, basis
         As for `RVMClassifier`; the width is one.
     random_state : int, numpy.random.Generator or None
         For the folds.
+    categorical_features : "from_dtype", None or array_like of bool, int or str
+        As for `RVMClassifier`.
     max_iter, tol
         As for `RVMClassifier`.
     memory_limit : float, optional
@@ -278,6 +281,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     """
 
     random_state: Any = None
+    categorical_features: Any = "from_dtype"
     max_iter: int = 100_000
     tol: float = 1e-4
     memory_limit: float | None = None

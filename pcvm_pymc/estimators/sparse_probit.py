@@ -136,9 +136,6 @@ class SparseProbitClassifier(KernelClassifier):
     basis : "auto", None, int or array_like, shape (n_basis, n_features)
         For ``features="kernel"``: kernels on all training rows, None; on so many of them, chosen by
         k-means++; or at given centres. ``"auto"`` is None up to 3,000 rows, 2,000 centres above.
-    categorical_features : "from_dtype", None or array_like of bool, int or str
-        As for `PCVMClassifier`, missing values included (indicators alone). ``"linear"`` and
-        ``"quadratic"`` features are made of these columns.
     max_iter : int
         Most iterations of EM, or transitions of a chain; a fit that needs more warns.
     tol : float
@@ -162,6 +159,9 @@ class SparseProbitClassifier(KernelClassifier):
         ``prior="laplace"`` or another proper one; a kernel's bases are then 30 k-means centres, or `basis`.
     draws, random_state
         As for `PCVMClassifier`, for the posterior only.
+    categorical_features : "from_dtype", None or array_like of bool, int or str
+        As for `PCVMClassifier`, missing values included (indicators alone). ``"linear"`` and
+        ``"quadratic"`` features are made of these columns.
     update : {"auto", "newton", "em"}
         How EM steps, see `EMOptions`; ``"em"`` is the paper's own.
     kernel_dtype, n_jobs, verbose
@@ -223,6 +223,7 @@ class SparseProbitClassifier(KernelClassifier):
     estimation: str = "auto"
     draws: int = 250
     random_state: Any = None
+    categorical_features: Any = "from_dtype"
     update: str = "auto"
     kernel_dtype: str = "float64"
     n_jobs: int | None = None

@@ -1,6 +1,6 @@
 """Tables of users: which columns are categories, and their levels as numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
@@ -34,11 +34,13 @@ def categories_among(X: Any, which: Any) -> list[int]:
         return []
     if isinstance(which, str):
         types = getattr(X, "dtypes", getattr(getattr(X, "schema", None), "types", ()))
+        types = types if isinstance(types, Iterable) else ()  # of a column
         return [j for j, kind in enumerate(types) if str(kind).startswith(_CATEGORIES)]
-    asked, names = np.asarray(which), column_names(X) or []
+    asked, names = np.asarray(which, dtype=object), column_names(X) or []
+    is_mask = all(isinstance(each, bool | np.bool_) for each in asked.flat)
     n_features = np.shape(X)[1] if np.ndim(X) == 2 else len(names)
     needed = f"needed 'from_dtype', None, or a mask, numbers or names of the {n_features} columns"
-    if asked.dtype.kind == "b" and asked.shape == (n_features,):
+    if is_mask and asked.shape == (n_features,):
         return np.flatnonzero(asked).tolist()
     found = []
     given: list[Any] = asked.tolist() if asked.ndim == 1 else [None]
@@ -55,8 +57,10 @@ def categories_among(X: Any, which: Any) -> list[int]:
 
 
 def _columns(X: Any) -> list[Any]:
-    """Return the columns of a table, each with its own type."""
+    """Return the columns of a table, each with its own type; none of what is no table."""
     table = X.to_pandas() if hasattr(X, "to_pandas") else X
+    if np.ndim(table) != 2:
+        return []
     if hasattr(table, "iloc"):
         return [table.iloc[:, j] for j in range(table.shape[1])]
     rows = table if hasattr(table, "dtype") else np.array(table, dtype=object)
@@ -101,14 +105,14 @@ class Levels:
                 )
         return cls(found, tuple(ordered))
 
-    def numbers(self, X: Any) -> Array:
+    def numbers(self, X: Any, name: str = "X") -> Array:
         """Return a table as numbers, codes of the levels among them, shape (n_obs, n_features).
 
         NaN is a missing value, -1 a level that is unknown.
         """
         columns = _columns(X) if self.of_feature else []
         if not columns:
-            return as_features(X, missing=True)
+            return as_features(X, name, missing=True)
         import pandas as pd  # slow
 
         for j, levels in self.of_feature.items():
@@ -118,7 +122,7 @@ class Levels:
                 codes[pd.isna(values)] = np.nan
                 columns[j] = codes
         table = pd.concat([pd.Series(np.asarray(each)) for each in columns], axis=1)
-        return as_features(table, missing=True)
+        return as_features(table, name, missing=True)
 
 
 def _levels(column: Any) -> tuple[NDArray[Any], bool]:

@@ -41,7 +41,7 @@ class TrainingData:
     groups : ndarray, shape (n_obs,), optional
         Rows of one group are held out together.
     encoding : Encoding, optional
-        What the columns of `X` stand for, where features are categories or miss values.
+        How the columns of `X` were made of the features.
     """
 
     X: Array

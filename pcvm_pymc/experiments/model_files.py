@@ -88,13 +88,12 @@ class TableScaler(TransformerMixin, BaseEstimator):
         return cls(numbers, text, impute)
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> Self:
-        """Learn mean, scale and median of the numbers that are there."""
+        """Learn mean and scale of the numbers that are there."""
         numbers = X[self.numbers].astype(float)
         self.mean_ = numbers.mean().fillna(0.0).to_numpy(float)
         scale = numbers.std(ddof=0).to_numpy(float)
         # a column of equal numbers has a deviation of rounding, one of none has NaN
         self.scale_ = np.where(scale > 1e-12 * np.abs(self.mean_), scale, 1.0)
-        self.median_ = (numbers.median().to_numpy(float) - self.mean_) / self.scale_
         return self
 
     def transform(self, X: pd.DataFrame) -> pd.DataFrame:
@@ -170,7 +169,7 @@ class Mode:
     view : View, optional
         The columns as the kernel sees them, where it does not take them as they are.
     width : ndarray
-        One, one for each column that the kernel sees, or (as `per_centre` says) those of each centre.
+        One, one for each column, or (as `per_centre` says) those of each centre.
     centres : ndarray, shape (n_centres, n_columns)
     weight : ndarray, shape (n_centres,) or (n_centres, n_classes)
     bias : ndarray
@@ -190,7 +189,7 @@ class Mode:
         width = self.width[()] if self.width.ndim == 0 else self.width
         kernel: KernelPiece = as_kernel(self.kernel, None if self.per_centre else width)
         kernel = PerCentre(kernel, width) if self.per_centre else kernel
-        kernel = kernel if self.view is None else Viewed(kernel, self.view)
+        kernel = kernel if self.view is None else Viewed(kernel, self.view, width)
         return kernel(X, self.centres) @ self.weight + self.bias
 
     @classmethod
@@ -238,14 +237,10 @@ class FittedTable:
         """Return what predictions of a fitted PCVMClassifier or MPCVMClassifier are computed from."""
         modes = getattr(model, "components_", [model._predictor_])
         shares = getattr(model, "component_weights_", [1.0])
-        encoding = model._encoding_
-        if encoding is None:  # a new row may lack a number, though no training row does
-            medians = enumerate(scaler.median_.tolist())
-            encoding = Encoding(tuple(Column(j, j, absent=each) for j, each in medians))
         return cls(
             scaler,
             model._levels_,
-            encoding,
+            model._encoding_,
             np.asarray(model.classes_).astype(str),
             [Mode.of(float(share), mode) for share, mode in zip(shares, modes, strict=True)],
             target,
@@ -405,17 +400,17 @@ class FittedTable:
 
 
 def _array_of(encoding: Encoding) -> NDArray[Any]:
-    """Return columns as rows of numbers: feature, width, level (infinite for a number itself), absent."""
+    """Return columns as rows of numbers: feature, width, level (infinite for a number itself), median."""
     levels = [np.inf if each.level is None else each.level for each in encoding.columns]
     parts = zip(encoding.columns, levels, strict=True)
-    return np.array([(each.feature, each.width, level, each.absent) for each, level in parts])
+    return np.array([(each.feature, each.width, level, each.median) for each, level in parts])
 
 
 def _encoding_of(columns: NDArray[Any]) -> Encoding:
     return Encoding(
         tuple(
-            Column(int(feature), int(width), None if np.isinf(level) else level, absent)
-            for feature, width, level, absent in columns.tolist()
+            Column(int(feature), int(width), None if np.isinf(level) else level, median)
+            for feature, width, level, median in columns.tolist()
         )
     )
 

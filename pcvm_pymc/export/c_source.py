@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.pieces.encoding import UNIT
+from pcvm_pymc.core.pieces.encoding import UNIT, UNKNOWN
 from pcvm_pymc.export.c_names import check_c_name
 from pcvm_pymc.export.few_vectors import FewVectors, few_vectors_of
 
@@ -56,8 +56,8 @@ _ENCODED = f"""
     }}
     for (int k = 0; k < @n_columns; k++) {{
         int i = @feature[k];
-        if (@is_number[k]) z[k] = isnan(x[i]) ? @absent[k] : x[i] - @origin[i];
-        else if (!known[i]) z[k] = @absent[k];
+        if (@is_number[k]) z[k] = isnan(x[i]) ? @median[k] : x[i] - @origin[i];
+        else if (@level[k] == {UNKNOWN!r} && !known[i]) z[k] = {UNIT!r};
     }}"""
 
 _VARIANCE = """

@@ -74,7 +74,7 @@ class FewVectors:
             "feature": self.encoding.features,
             "is_number": np.array([each.level is None for each in columns]),
             "level": np.array([each.level for each in columns], dtype=float),  # NaN of None, too
-            "absent": np.array([each.absent for each in columns]),
+            "median": np.array([each.median for each in columns]),
         }
 
 
@@ -179,10 +179,10 @@ def _before(few: FewVectors, slope: Any, shift: Any) -> FewVectors:
     origin, encoding = (few.origin - shift) / slope, few.encoding
     if encoding is not None:
         slope = np.where(few.columns["is_number"], slope[encoding.features], 1.0)
-        # what is in place of a missing number is less the origin, as the centres are
-        absent = (few.columns["absent"] / slope).tolist()
-        pairs = zip(encoding.columns, absent, strict=True)
-        encoding = Encoding(tuple(each._replace(absent=value) for each, value in pairs))
+        # medians are less the origin, as the centres are
+        median = (few.columns["median"] / slope).tolist()
+        pairs = zip(encoding.columns, median, strict=True)
+        encoding = Encoding(tuple(each._replace(median=value) for each, value in pairs))
     centres, width = few.centres / slope, few.width / slope
     return replace(few, origin=origin, centres=centres, width=width, encoding=encoding)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.pieces.encoding import UNIT
+from pcvm_pymc.core.pieces.encoding import UNIT, UNKNOWN
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import shown
 from pcvm_pymc.export.few_vectors import FewVectors, few_vectors_of
@@ -173,7 +173,7 @@ def _basis(x: _Node, few: FewVectors) -> _Node:
 
 
 def _encoded(
-    x: _Node, feature: NDArray[Any], is_number: NDArray[Any], level: Array, absent: Array
+    x: _Node, feature: NDArray[Any], is_number: NDArray[Any], level: Array, median: Array
 ) -> _Node:
     """Return the columns of an encoding, shape (n_rows, n_columns), of features less their origin."""
     value = x.op("Gather", feature, axis=1)
@@ -181,9 +181,9 @@ def _encoded(
     is_here = value.op("Equal", level).op("Or", is_missing.op("And", np.isnan(level)))
     # whether the level is that of any column of the feature
     together = 1.0 * (feature[:, None] == feature)
-    is_known = (is_here.op("Where", 1.0, 0.0) @ together).op("Greater", 0.0)
-    indicator = is_here.op("Where", UNIT, is_known.op("Where", 0.0, absent))
-    return x.constant(is_number).op("Where", is_missing.op("Where", absent, value), indicator)
+    is_unknown = (is_here.op("Where", 1.0, 0.0) @ together).op("Equal", 0.0)
+    indicator = is_here.op("Or", is_unknown.op("And", level == UNKNOWN)).op("Where", UNIT, 0.0)
+    return x.constant(is_number).op("Where", is_missing.op("Where", median, value), indicator)
 
 
 def _probability(latent: _Node, few: FewVectors) -> _Node:

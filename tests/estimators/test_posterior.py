@@ -37,7 +37,7 @@ X, LABEL = blobs(60, seed=80, fixed=True)
 
 @pytest.fixture(scope="module")
 def fitted():
-    return pcvm.PCVMClassifier(**FEW, width="shared").fit(X, LABEL)
+    return pcvm.PCVMClassifier(**FEW, kernel="rbf", width="shared").fit(X, LABEL)
 
 
 def test_its_probabilities_are_means_over_the_draws_and_its_intervals_quantiles(fitted):

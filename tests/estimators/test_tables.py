@@ -49,7 +49,8 @@ def by_hand(frame):
     levels = frame["colour"].to_numpy(object)[:, None] == ["blue", "green", "red"]
     median = frame["age"].fillna(TABLE["age"].median())
     indicators = np.sqrt(2.0) * np.column_stack([levels, frame["age"].isna()])
-    return np.column_stack([indicators[:, :3], frame["size"], median, indicators[:, 3]])
+    known = indicators[:, :3], np.zeros(len(frame))
+    return np.column_stack([*known, frame["size"], median, indicators[:, 3]])
 
 
 def test_a_kernel_is_that_of_indicators_and_medians():
@@ -233,6 +234,19 @@ def test_folds_whose_training_rows_lack_a_level_or_a_column():
     assert cross_val_score(ONE, frame, LABEL, cv=5).mean() > 0.8
 
 
+def test_numbers_that_new_rows_alone_lack_are_medians():
+    rows, new = TABLE[["size"]].to_numpy(), np.array([[np.nan], [0.3]])
+    for model in (ONE, pcvm.RVMRegressor(width=1.0)):
+        fitted = clone(model).fit(rows, LABEL == "yes")
+        found = getattr(fitted, "predict_proba", fitted.predict)(new)
+        filled = np.where(np.isnan(new), np.median(rows), new)
+        expected = getattr(fitted, "predict_proba", fitted.predict)(filled)
+        np.testing.assert_array_equal(found, expected)
+    lazy = pytest.importorskip("dask.array").from_array(rows)
+    few = pcvm.PCVMClassifier(width=1.0, basis=5).fit(lazy, LABEL)
+    refused("X has 1 value.s. that are missing", few.predict_proba, new)  # not gathered
+
+
 def test_columns_that_cannot_be_categories_are_named():
     def fit(which, rows=TABLE):
         return clone(ONE).set_params(categorical_features=which).fit(rows, LABEL)
@@ -257,6 +271,8 @@ def test_columns_that_cannot_be_categories_are_named():
         None,
         np.where(np.arange(N)[:, None] == [4, -1, -1], np.inf, np.ones((N, 3))),
     )
+    refused("X has 1 dim", fit, "from_dtype", TABLE["size"])
+    refused("not numbers|X has 1 dim", clone(ONE).fit(TABLE, LABEL).predict, TABLE.iloc[0])
     turned = TABLE.iloc[:, ::-1]
     refused("(?i)feature names.*order", clone(ONE).fit(TABLE, LABEL).predict, turned)
     refused("3 features|Feature names", clone(ONE).fit(TABLE, LABEL).predict, TABLE.iloc[:, :2])

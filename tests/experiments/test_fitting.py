@@ -232,7 +232,7 @@ def test_missing_labels_and_numbers_are_named_by_line(tmp_path, capsys, sep):
     assert fit(*arguments, "--missing", "-", "--impute") == 0
     expected = WORDS["weight"].drop([3, 5, 7]).astype(float).median()
     kept = FittedTable.load(tmp_path / "m")
-    absent = kept.scaler.mean_[1] + kept.scaler.scale_[1] * kept.encoding.columns[1].absent
+    absent = kept.scaler.mean_[1] + kept.scaler.scale_[1] * kept.encoding.columns[1].median
     assert absent == pytest.approx(expected)
     assert np.isnan(kept.encoding.columns[2].level)  # an indicator of where it is missing
     numbers = WORDS["sort"].map({"cat": "0", "dog": "1"})

@@ -1,6 +1,6 @@
-"""Columns of numbers that stand for the features of a table, categories and missing values among them."""
+"""Columns of numbers made of the features of a table: of categories, and where values are missing."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ UNIT = float(np.sqrt(2.0))
 
 
 class Column(NamedTuple):
-    """A column that stands for a feature, or for part of what is known of it.
+    """A column that is a feature, or part of what is known of it.
 
     Attributes
     ----------
@@ -26,8 +26,8 @@ class Column(NamedTuple):
         Number of the width that the column has; the levels of a category have one in common.
     level : float, optional
         Code of the level that an indicator is of; NaN for a missing value. None for a number itself.
-    absent : float
-        In place of a number that is missing: the median. Of an indicator, where the level is unknown.
+    median : float
+        In place of a number that is missing.
     ordered : bool
         Whether the codes of the category have an order.
     """
@@ -35,7 +35,7 @@ class Column(NamedTuple):
     feature: int
     width: int
     level: float | None = None
-    absent: float = 0.0
+    median: float = 0.0
     ordered: bool = False
 
 
@@ -44,8 +44,8 @@ class Encoding:
     """A map of features to columns, fitted to rows without their labels.
 
     A number is one column, with the median where it is missing, and an indicator of that where some training
-    row lacks it. A category is an indicator for each level, a missing one included. A level that is unknown
-    is as far from each known one as they are from each other, in squared distance.
+    row lacks it. A category is an indicator for each level, a missing one included, and one for all levels
+    that no training row has, so that these are as far from the others as those are from each other.
 
     Attributes
     ----------
@@ -62,33 +62,36 @@ class Encoding:
         values : ndarray, shape (n_rows, n_features)
             Numbers, and codes of categories; NaN where one is missing.
         """
+        if self.is_plain and not np.isnan(values).any():
+            return values
         out = np.empty((len(values), len(self.columns)))
-        known = self._known(values)
+        known = self.levels()
         for k, each in enumerate(self.columns):
             value = values[:, each.feature]
+            missing = np.isnan(value)
             if each.level is None:
-                out[:, k] = np.where(np.isnan(value), each.absent, value)
-                continue
-            there = np.isnan(value) if np.isnan(each.level) else value == each.level
-            out[:, k] = np.where(there, UNIT, np.where(known[:, each.feature], 0.0, each.absent))
+                out[:, k] = np.where(missing, each.median, value)
+            elif each.level == UNKNOWN:
+                codes = known[each.feature]
+                is_known = np.where(missing, np.isnan(codes).any(), np.isin(value, codes))
+                out[:, k] = np.where(is_known, 0.0, UNIT)
+            else:
+                out[:, k] = UNIT * (missing if np.isnan(each.level) else value == each.level)
         return out
 
-    def _known(self, values: Array) -> NDArray[np.bool_]:
-        """Return whether the level of each row and feature is known; numbers are."""
-        known = np.ones(values.shape, dtype=bool)
-        for j, levels in self.levels().items():
-            lacking = np.isnan(values[:, j])
-            known[:, j] = np.where(lacking, np.isnan(levels).any(), np.isin(values[:, j], levels))
-        return known
+    @property
+    def is_plain(self) -> bool:
+        """Whether each feature is a number that no training row lacks."""
+        return all(each.level is None for each in self.columns)
 
-    def levels(self) -> dict[int, list[float]]:
+    def levels(self) -> dict[int, Array]:
         """Return the codes of the levels of each category, by its number."""
-        numbers = {each.feature for each in self.columns if each.level is None}
-        found: dict[int, list[float]] = {}
-        for each in self.columns:
-            if each.feature not in numbers:
-                found.setdefault(each.feature, []).append(float(each.level or 0.0))
-        return found
+        unknown = {each.feature for each in self.columns if each.level == UNKNOWN}
+        pairs = [(each.feature, each.level) for each in self.columns]
+        return {
+            j: np.array([level for feature, level in pairs if feature == j and level != UNKNOWN])
+            for j in sorted(unknown)
+        }
 
     def plain(self, X: Array, count: Array | None = None) -> dict[str, Any]:
         """Return what a view without indicators is made of: codes of ordered levels, medians alone.
@@ -101,9 +104,9 @@ class Encoding:
         """
         known, codes = self.levels(), []
         for j, levels in known.items():
-            mine = np.flatnonzero(self.features == j)
+            mine = np.flatnonzero(self.features == j)[:-1]  # the last is of unknown ones
             if self.columns[mine[0]].ordered and len(mine) > 2:  # two are the same either way
-                codes.append(Codes.of(mine, np.array(levels), X, count))
+                codes.append(Codes.of(mine, levels, X, count))
         of_missing = [each.level is not None and each.feature not in known for each in self.columns]
         return {"codes": codes, "without": np.flatnonzero(of_missing)}
 
@@ -124,8 +127,8 @@ class Encoding:
         categories: Collection[int] = (),
         ordered: Collection[int] = (),
         count: Array | None = None,
-    ) -> "Encoding | None":
-        """Return the map of a table; None where each feature is a number that no row lacks.
+    ) -> "Encoding":
+        """Return the map of a table.
 
         Parameters
         ----------
@@ -137,30 +140,20 @@ class Encoding:
             How often each row counts. Default: once.
         """
         missing = np.isnan(values)
-        if not categories and not missing.any():
-            return None
         columns: list[Column] = []
         n_widths = 0
         for j, lacking in enumerate(missing.T):
             if j in categories:
-                columns += cls._of_levels(j, n_widths, values[:, j], j in ordered)
+                levels = [*np.unique(values[:, j]).tolist(), UNKNOWN]  # NaN once, after all numbers
+                columns += [Column(j, n_widths, each, ordered=j in ordered) for each in levels]
             else:
                 middle = _median(values[~lacking, j], None if count is None else count[~lacking])
-                columns.append(Column(j, n_widths, absent=middle))
+                columns.append(Column(j, n_widths, median=middle))
                 if lacking.any() and not lacking.all():
                     n_widths += 1
                     columns.append(Column(j, n_widths, np.nan))
             n_widths += 1
         return cls(tuple(columns))
-
-    @staticmethod
-    def _of_levels(feature: int, width: int, codes: Array, ordered: bool) -> Iterator[Column]:
-        levels = np.unique(codes)  # NaN last, once
-        n = len(levels)
-        # the point of equal coordinates that is as far from each unit vector as they are from each other
-        unknown = UNIT * (1.0 - np.sqrt(1.0 + n)) / n
-        for level in levels.tolist():
-            yield Column(feature, width, level, unknown, ordered)
 
 
 def _median(values: Array, count: Array | None) -> float:

@@ -79,8 +79,7 @@ class Codes:
     columns : ndarray of int, shape (n_levels,)
         Of the indicators. The number takes the place of the first.
     values : ndarray, shape (n_levels,)
-        Of the number, for a value of one of each indicator. Their sum is zero: so is the number of a level
-        that is unknown.
+        Of the number, for a value of one of each indicator. A level that is unknown has zero, the middle.
     """
 
     columns: NDArray[np.intp]
