@@ -459,11 +459,12 @@ class KernelMachine(BaseEstimator):
     def _inputs(self, X: Any) -> Array:
         """Return new inputs for a fitted estimator, in the columns that it was fitted to."""
         check_is_fitted(self)
-        names = validation.column_names(X)
-        if names is not None:  # before the columns are read by their places
-            self._named(X, np.zeros((1, len(names))), reset=False)
         if self._encoding_ is None:
-            return self._named(X, validation.as_features(X), reset=False)
+            values: Array = self._named(X, validation.as_features(X), reset=False)
+            return values
+        names = validation.column_names(X) if self._levels_.of_feature else None
+        if names is not None:  # before categories are read by their places
+            self._named(X, np.zeros((1, len(names))), reset=False)
         return self._encoding_(self._named(X, self._levels_.numbers(X), reset=False))
 
     def _read(self, X: Any, *y: Any, **how: Any) -> Any:

@@ -1,6 +1,6 @@
 """Tables of users: which columns are categories, and their levels as numbers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, column_names, is_real
+from pcvm_pymc.core.pieces.validation import as_features, column_names, column_types, is_real
 
 MOST_LEVELS = 255  # of a category: one with more is an identifier
 # how the names of types of pandas, polars and pyarrow begin
@@ -33,9 +33,8 @@ def categories_among(X: Any, which: Any) -> list[int]:
     if which is None:
         return []
     if isinstance(which, str):
-        types = getattr(X, "dtypes", getattr(getattr(X, "schema", None), "types", ()))
-        types = types if isinstance(types, Iterable) else ()  # of a column
-        return [j for j, kind in enumerate(types) if str(kind).startswith(_CATEGORIES)]
+        types = enumerate(map(str, column_types(X)))
+        return [j for j, kind in types if kind.startswith(_CATEGORIES)]
     asked, names = np.asarray(which, dtype=object), column_names(X) or []
     is_mask = all(isinstance(each, bool | np.bool_) for each in asked.flat)
     n_features = np.shape(X)[1] if np.ndim(X) == 2 else len(names)
@@ -131,7 +130,7 @@ def _levels(column: Any) -> tuple[NDArray[Any], bool]:
 
     values = np.asarray(column, dtype=object)
     found = list(dict.fromkeys(values[~pd.isna(values)].tolist()))
-    kind, is_ordered = getattr(column, "dtype", None), all(is_real(each) for each in found)
+    is_ordered, kind = all(is_real(each) for each in found), pd.Series(column).dtype
     if isinstance(kind, pd.CategoricalDtype) and kind.ordered:
         found, is_ordered = [each for each in kind.categories if each in set(found)], True
     else:

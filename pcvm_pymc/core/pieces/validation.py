@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 from numbers import Integral, Real
 from pathlib import Path
@@ -242,6 +242,14 @@ def column_names(X: Any, name: str = "X") -> list[str] | None:
     if bad:
         raise ValueError(f"{name} has the column name {bad[0]!r}; needed texts, and each once")
     return list(map(str, names))
+
+
+def column_types(X: Any) -> list[Any]:
+    """Return the types of a table's columns, of pandas, polars and pyarrow; none of an array."""
+    if not hasattr(X, "shape"):  # nor of what is lazy
+        return []
+    types = getattr(X, "dtypes", getattr(getattr(X, "schema", None), "types", ()))
+    return list(types) if isinstance(types, Iterable) else []  # one type of a single column
 
 
 def check_kind(values: Any, name: str) -> None:
