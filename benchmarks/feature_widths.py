@@ -3,8 +3,9 @@
 ``OMP_NUM_THREADS=1 PCVM_DATA=... python benchmarks/feature_widths.py [--draws 3] [--seed 7000]
 [--peers [NAME,...] | --svc] [--estimator NAME] [--table | SET:ROWS ...]`` prints a line for each set and
 estimator, then means and the worst set; ``--table`` takes the README's 21 sets. Equal rows are on one side.
-CatBoost (``uv sync --group benchmarks``) has the rows as they come, missing values and `CATEGORIES` included,
-the others medians and standardised columns. Sets: a name, ``informative-D`` (D features, ten informative),
+CatBoost (``uv sync --group benchmarks``) has the rows as they come, missing values and `CATEGORIES` included;
+so has the default, with its numbers standardised; the others, and the default as ``numbers``, have medians
+and standardised columns alone. Sets: a name, ``informative-D`` (D features, ten informative),
 ``six-D`` (six classes, eight informative), ``two-of-D``, ``three-of-D`` (by their sum) and ``xor-of-D`` (by
 the sign of a product), or ``friedman1`` to ``friedman3`` and ``diabetes_progression`` for a regression, whose
 loss is the error in standard deviations.
@@ -159,12 +160,23 @@ def with_categories(name: str, X):
     return frame
 
 
+def with_standard_numbers(name: str, train, test):
+    """Return rows with their numbers standardised by the training rows; codes and gaps stay."""
+    numbers = np.setdiff1d(np.arange(train.shape[1]), CATEGORIES.get(name, ()))
+    mean, deviation = (f(train[:, numbers], axis=0) for f in (np.nanmean, np.nanstd))
+    found = []
+    for rows in (train, test):
+        found.append(rows.copy())
+        found[-1][:, numbers] = (rows[:, numbers] - mean) / np.where(deviation > 0, deviation, 1.0)
+    return found
+
+
 def peers(regression: bool, n_classes: int, d: int, seed: int, *, categories, names):
     """Yield those of the peers that there are for the problem."""
     start, several = np.full(d, 2.0), n_classes > 2
     kernel = {"GP": RBF(2.0, (0.1, 1e3)), "GP, widths": RBF(start, (0.1, 1e3))}
     for name in names:
-        boost = {"random_seed": seed, "thread_count": 1, "cat_features": list(categories)}
+        boost = {"random_seed": seed, "thread_count": 1, "cat_features": list(categories or ())}
         boost |= {"verbose": 0, "allow_writing_files": False}
         match name:
             case "CatBoost":
@@ -190,8 +202,11 @@ def peers(regression: bool, n_classes: int, d: int, seed: int, *, categories, na
                 yield name, LogisticRegressionCV(l1_ratios=(0.0,), scoring="neg_log_loss")
 
 
-def rivals(regression: bool, n_classes: int, d: int, seed: int, *, options, categories=()):
-    """Return the estimators that are compared: those of the RBF first, then the default."""
+def rivals(regression: bool, n_classes: int, d: int, seed: int, *, options, categories=None):
+    """Return the estimators that are compared: those of the RBF first, then the default.
+
+    With `categories` also the default without them, as ``numbers``; None of rows that are complete numbers.
+    """
     default = (
         "RVMRegressor" if regression else ("PCVM" if n_classes == 2 else "MPCVM") + "Classifier"
     )
@@ -202,6 +217,9 @@ def rivals(regression: bool, n_classes: int, d: int, seed: int, *, options, cate
     }
     if kind().kernel != "rbf":
         found["default"] = kind(random_state=seed)
+        if categories is not None:
+            found["numbers"] = kind(random_state=seed)
+            found["default"].set_params(categorical_features=list(categories))
     return found | dict(
         peers(regression, n_classes, d, seed, categories=categories, names=options.peers)
     )
@@ -231,6 +249,23 @@ def scored(model, X, y, X_test, y_test, *, regression: bool) -> dict[str, float]
     if "Boost" not in type(model).__name__:
         sd = model.predict(X_test, return_std=True)[1]
         found["covered"] = np.mean(np.abs(y_test - mean) < 1.5982 * sd)
+    return found
+
+
+def scores_of(name: str, seed: int, regression: bool, data, raw, *, options):
+    """Return the scores of all estimators on one draw."""
+    told = CATEGORIES.get(name, () if np.isnan(raw[0]).any() else None)
+    n_classes, d = len(np.unique(data[1])), data[0].shape[1]
+    found = {}
+    for label, model in rivals(
+        regression, n_classes, d, seed, options=options, categories=told
+    ).items():
+        X, y, X_test, y_test = data
+        if label == "CatBoost":
+            X, X_test = (with_categories(name, part) for part in raw)
+        elif label == "default" and told is not None:
+            X, X_test = with_standard_numbers(name, *raw)
+        found[label] = scored(model, X, y, X_test, y_test, regression=regression)
     return found
 
 
@@ -271,16 +306,11 @@ def main() -> None:
         except FileNotFoundError:
             print(f"{each:24s} not at hand", flush=True)
             continue
-        for k, (regression, data, raw) in enumerate(itertools.chain([first], parts)):
-            problem = (regression, len(np.unique(data[1])), data[0].shape[1], k)
-            told = CATEGORIES.get(name, ())
-            compared = rivals(*problem, options=options, categories=told)
-            for label, model in compared.items():
-                X, y, X_test, y_test = data
-                if label == "CatBoost":
-                    X, X_test = (with_categories(name, part) for part in raw)
-                scores = scored(model, X, y, X_test, y_test, regression=regression)
+        for k, part in enumerate(itertools.chain([first], parts)):
+            for label, scores in scores_of(name, k, *part, options=options).items():
                 found.setdefault(label, []).append(scores)
+        if "default" in found:
+            found.setdefault("numbers", found["default"])
         tables = {label: pd.DataFrame(scores) for label, scores in found.items()}
         ours, before = ("default", "RBF") if "default" in tables else ("RBF", "one width")
         gain = tables[ours]["loss"] - tables[before]["loss"]
