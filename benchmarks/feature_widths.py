@@ -5,10 +5,10 @@
 estimator, then means and the worst set; ``--table`` takes the README's 21 sets. Equal rows are on one side.
 CatBoost (``uv sync --group benchmarks``) has the rows as they come, missing values and `CATEGORIES` included;
 so has the default, with its numbers standardised; the others, and the default as ``numbers``, have medians
-and standardised columns alone. Sets: a name, ``informative-D`` (D features, ten informative),
-``six-D`` (six classes, eight informative), ``two-of-D``, ``three-of-D`` (by their sum) and ``xor-of-D`` (by
-the sign of a product), or ``friedman1`` to ``friedman3`` and ``diabetes_progression`` for a regression, whose
-loss is the error in standard deviations.
+and standardised columns alone. Sets: a name, ``informative-D`` (D features, ten informative), ``six-D`` (six
+classes, eight informative), ``motif-D`` (letters, eight of which are a motif with errors), ``two-of-D``,
+``three-of-D`` (by their sum) and ``xor-of-D`` (by the sign of a product), or ``friedman1`` to ``friedman3`` and
+``diabetes_progression`` for a regression, whose loss is the error in standard deviations.
 """
 
 import argparse
@@ -103,6 +103,27 @@ FRIEDMAN = {
 }
 
 
+#: how often each letter of the motif is there
+MOTIF = (0.9, 0.8, 0.7, 0.95, 0.95, 0.75, 0.6, 0.55)
+
+
+def letters(n: int, d: int, seed: int):
+    """Return rows of four letters, half of them with a motif in the middle; others have two letters of it."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.integers(0, 4, (n, d)).astype(float), rng.random(n) < 0.5
+    motif, first = rng.integers(0, 4, len(MOTIF)), d // 3
+    for k, probability in enumerate(MOTIF):
+        X[y & (rng.random(n) < probability), first + k] = motif[k]
+    decoy = rng.random(n) < 0.5
+    X[~y & decoy, first + 3], X[~y & ~decoy, first + 4] = motif[3], motif[4]
+    return X, y.astype(int)
+
+
+def categories_of(name: str) -> tuple[int, ...]:
+    """Return the numbers of the columns that are codes of categories."""
+    return tuple(range(int(name[6:]))) if name.startswith("motif-") else CATEGORIES.get(name, ())
+
+
 def regression_rows(name: str, n: int, seed: int):
     """Return standardised inputs and targets of the training and test rows of a regression."""
     rng = np.random.default_rng(seed)
@@ -128,17 +149,19 @@ def draws(name: str, n: int, n_draws: int, seed: int):
             yield True, data, data[::2]
         return
     family = name.rstrip("0123456789")
-    if family in NOISY | INFORMATIVE:
+    if family in NOISY | INFORMATIVE | {"motif-": None}:
         d = int(name.removeprefix(family))
         for k in range(n_draws):
-            if family in NOISY:
+            if family == "motif-":
+                X, y = letters(n + 1000, d, seed + k)
+            elif family in NOISY:
                 X = np.random.default_rng(seed + k).normal(size=(n + 1000, d))
                 y = NOISY[family](X).astype(int)
             else:
                 options = {"n_redundant": 0, "random_state": seed + k, **INFORMATIVE[family]}
                 X, y = make_classification(n + 1000, d, **options)
-            X = (X - X[:n].mean(axis=0)) / X[:n].std(axis=0)
-            yield False, (X[:n], y[:n], X[n:], y[n:]), (X[:n], X[n:])
+            raw, X = (X[:n], X[n:]), (X - X[:n].mean(axis=0)) / X[:n].std(axis=0)
+            yield False, (X[:n], y[:n], X[n:], y[n:]), raw
         return
     data = load(name, random_state=0)
     y = np.unique(data.y, return_inverse=True)[1]
@@ -155,14 +178,14 @@ def draws(name: str, n: int, n_draws: int, seed: int):
 def with_categories(name: str, X):
     """Return a table in which the columns of categories are texts, missing ones included."""
     frame = pd.DataFrame(X)
-    columns = list(CATEGORIES.get(name, ()))
+    columns = list(categories_of(name))
     frame[columns] = frame[columns].map(str)
     return frame
 
 
 def with_standard_numbers(name: str, train, test):
     """Return rows with their numbers standardised by the training rows; codes and gaps stay."""
-    numbers = np.setdiff1d(np.arange(train.shape[1]), CATEGORIES.get(name, ()))
+    numbers = np.setdiff1d(np.arange(train.shape[1]), categories_of(name))
     mean, deviation = (f(train[:, numbers], axis=0) for f in (np.nanmean, np.nanstd))
     found = []
     for rows in (train, test):
@@ -254,7 +277,7 @@ def scored(model, X, y, X_test, y_test, *, regression: bool) -> dict[str, float]
 
 def scores_of(name: str, seed: int, regression: bool, data, raw, *, options):
     """Return the scores of all estimators on one draw."""
-    told = CATEGORIES.get(name, () if np.isnan(raw[0]).any() else None)
+    told = categories_of(name) or (() if np.isnan(raw[0]).any() else None)
     n_classes, d = len(np.unique(data[1])), data[0].shape[1]
     found = {}
     for label, model in rivals(

@@ -68,8 +68,38 @@ def relevance() -> Any:
     return plots.plot_feature_relevance(PCVMClassifier(random_state=0).fit(X, y))
 
 
+def kernels() -> Any:
+    """Draw the weights of the kernels on five kinds of data."""
+    rng, n = np.random.default_rng(0), 200
+    x, level = rng.normal(size=(n, 4)), rng.integers(0, 8, n)
+    noise, towns = rng.normal(size=n), np.array([3.0, -2.0, 1.0, -3.0, 2.0, -1.0, 3.0, -3.0])
+    levels = pd.DataFrame({"level": pd.Categorical(level), "x": x[:, 0]})
+    skewed = np.exp(1.5 * x)
+    kinds = {
+        "smooth": (x, np.sin(2.0 * x[:, 0]) + x[:, 1] > 0),
+        "thresholds": (x, np.where(x[:, 0] > 0, x[:, 1] > 0.5, x[:, 2] > -0.5)),
+        "skewed": (skewed / skewed.std(axis=0), x[:, 0] + x[:, 1] > 0),
+        "levels in order": (levels, level + 2.0 * x[:, 0] + noise > 4.0),
+        "levels without order": (levels, towns[level] + 2.0 * x[:, 0] + noise > 0),
+    }
+    found = {}
+    for kind, (X, y) in kinds.items():
+        found[kind] = PCVMClassifier(random_state=0).fit(X, y).selection_.kernels
+    frame = pd.DataFrame(found).T.fillna(0.0).iloc[::-1]
+    columns = [
+        f"{name}{view}" for view in ("", " of ranks", " of codes") for name in ("rbf", "laplacian")
+    ]
+    figure, axis = plt.subplots(figsize=(9, 3.2), layout="constrained")
+    colours = ["#1f5a94", "#8fbbe3", "#b4561f", "#efb184", "#2c7a4b", "#97d1ac"]
+    frame[columns].plot.barh(stacked=True, ax=axis, color=colours, legend=False)
+    axis.set(xlabel="weight in the average", xlim=(0, 1))
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside right center")
+    return figure
+
+
 if __name__ == "__main__":
     keep(surface(), "surface.png")
     keep(path(), "path.png")
     keep(how_sure(), "how_sure.png")
     keep(relevance(), "relevance.png")
+    keep(kernels(), "kernels.png")

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from runs import SHALLOW
 
@@ -66,10 +67,11 @@ def reader(page):
     X = rng.normal(size=(n, 3))
     score = X[:, 0] + 0.7 * X[:, 1] ** 2 + 0.4 * rng.normal(size=n)
     y = np.digitize(score, [0.0, 1.0]) if page.startswith("several_classes") else score > 0.5
+    table = pd.DataFrame({"town": np.where(X[:, 2] > 0, "Hull", "York"), "income": X[:, 0]})
     X_dask, y_dask = (pytest.importorskip("dask.array").from_array(each) for each in (X, y))
     return {
         **{"X": X[: n - 10], "y": y[: n - 10], "X_test": X[-10:], "y_test": y[-10:]},
-        "X_new": X[-10:],
+        **{"X_new": X[-10:], "table": table[: n - 10]},
         **{"t": score[: n - 10], "X_dask": X_dask, "y_dask": y_dask},
         **{"clinics": ["a", "b"], "clinic": np.arange(n - 10) % 2, "times": np.ones(n - 10)},
         "patient": np.arange(n - 10) // 2,
