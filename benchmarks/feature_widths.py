@@ -5,8 +5,8 @@
 estimator, then means and the worst set; ``--table`` takes the README's 21 sets. Equal rows are on one side.
 CatBoost (``uv sync --group benchmarks``) has the rows as they come, missing values and `CATEGORIES` included;
 so has the default, with its numbers standardised; the others, and the default as ``numbers``, have medians
-and standardised columns alone. Sets: a name, ``informative-D`` (D features, ten informative), ``six-D`` (six
-classes, eight informative), ``motif-D`` (letters, eight of which are a motif with errors), ``two-of-D``,
+and standardised columns alone. Sets: a name, ``informative-D`` (D features, ten informative), ``six-D``
+(six classes, eight informative), ``motif-D`` (letters, eight of which are a motif with errors), ``two-of-D``,
 ``three-of-D`` (by their sum) and ``xor-of-D`` (by the sign of a product), or ``friedman1`` to ``friedman3`` and
 ``diabetes_progression`` for a regression, whose loss is the error in standard deviations.
 """
