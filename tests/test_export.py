@@ -224,6 +224,23 @@ def test_a_regression_takes_categories_and_missing_values(tmp_path):
     np.testing.assert_allclose(found, both, **close)
 
 
+@pytest.mark.parametrize("scaler", [None, StandardScaler(), MinMaxScaler((-2, 1))])
+def test_ranks_are_part_of_an_export(scaler, tmp_path):
+    rng = fixed_rng(7)
+    x = rng.normal(size=(150, 3))
+    rows, new = np.exp(1.5 * x), np.exp(2.0 * rng.normal(size=(40, 3)))  # also outside the rows
+    rows[:5, 1], new[:5, 1] = np.nan, np.nan
+    last = pcvm.RVMRegressor(std="weights", random_state=0)
+    model = make_pipeline(scaler, last) if scaler else last
+    model.fit(rows, np.sin(x[:, 0]) + x[:, 2] + 0.1 * rng.normal(size=150))
+    assert last.kernel_ == "rbf of ranks"
+    both = np.column_stack(model.predict(new, return_std=True))
+    close = {"rtol": 1e-11, "atol": 1e-11}
+    np.testing.assert_allclose(in_c(model, new, tmp_path, return_std=True), both, **close)
+    found = np.hstack(list(in_onnx(model, new, return_std=True).values()))
+    np.testing.assert_allclose(found, both, **close)
+
+
 # the other scalers do not centre first, and lose the digits themselves
 BEFORE = {StandardScaler(): 2.0**40, MinMaxScaler((-2, 1)): 1.0, MaxAbsScaler(): 1.0}
 

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
-from pcvm_pymc.core.pieces.kernels import MatrixRBF, as_kernel
+from pcvm_pymc.core.pieces.kernels import MatrixRBF
 from pcvm_pymc.core.pieces.likelihood_base import Weighted, weighted_target
 from pcvm_pymc.core.pieces.validation import as_targets
 from pcvm_pymc.core.validity import Validity, kernel_validity
@@ -64,12 +64,13 @@ def validity(model: Any, X: ArrayLike, y: ArrayLike) -> Validity:
     check_is_fitted(model)
     if model.estimation == "posterior":
         raise ValueError("the model is a posterior; needed a fit, estimation='auto'")
-    kernel: Any = as_kernel(model.kernel, model.width_)
+    fitted = model._predictor_.machines
+    kernel: Any = fitted[0].kernel
     if kernel.name not in ("rbf", MatrixRBF.name):
         raise ValueError(
-            f"kernel={model.kernel!r}; needed 'rbf' or a MatrixRBF, whose slopes are known"
+            f"kernel={model.kernel!r} is {kernel.name!r}; needed 'rbf' or a MatrixRBF, whose slopes are known"
         )
-    rows, (machine, *others) = model._inputs(X), model._predictor_.machines
+    rows, (machine, *others) = model._inputs(X), fitted
     if others:
         raise ValueError(
             f"the model has {len(model.classes_)} classes; needed two: take each of model.machines_"

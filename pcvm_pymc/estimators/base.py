@@ -267,6 +267,11 @@ class KernelMachine(BaseEstimator):
         return bool(self._weighed) and isinstance(self.kernel, str) and self.kernel == "auto"
 
     @property
+    def _weighs_ranks(self) -> bool:
+        """Whether one fit is to the columns, or to ranks of skewed ones, by folds."""
+        return False
+
+    @property
     def _width_rule(self) -> str | None:
         """The name of the rule that chooses the width; None for one that is given."""
         return self.width if isinstance(self.width, str) else None

@@ -291,22 +291,34 @@ class Refits:
     most_bases: int | None
     follow: Callable[[], object]
 
-    def race(self, n_candidates: int, width: Callable[[int, int], Any]) -> Raced:
-        """Return the race of the widths ``(candidate, fold) -> width``."""
-        data = self.data
+    def log_density(self, width: Any, k: int) -> Array:
+        """Return log densities of a fold's rows, by a fit to the others at a width."""
+        data, (train, test) = self.data, self.folds[k]
+        basis = basis_for(self.estimation.model._resolved_basis(len(train)), data.X, train)
+        if self.most_bases is not None and len(train) > self.most_bases:
+            basis = self.most_bases
+        predictor = self.estimation.fitted(data.some(train), width, basis)
+        self.follow()
+        return np.asarray(predictor.log_density(data.X[test], data.label[test]))
 
-        def log_density(i: int, k: int) -> Array:
-            train, test = self.folds[k]
-            basis = basis_for(self.estimation.model._resolved_basis(len(train)), data.X, train)
-            if self.most_bases is not None and len(train) > self.most_bases:
-                basis = self.most_bases
+    def race(self, n_candidates: int, log_density: Callable[[int, int], Array]) -> Raced:
+        """Return the race of candidates, ``(candidate, fold) -> log densities``."""
+
+        def scored(i: int, k: int) -> Array:
             PROGRESS.info("candidate %d for the width, fold %d", i + 1, k + 1)
-            predictor = self.estimation.fitted(data.some(train), width(i, k), basis)
-            self.follow()
-            return np.asarray(predictor.log_density(data.X[test], data.label[test]))
+            return log_density(i, k)
 
-        counts = [data.count[test] for _, test in self.folds]
-        return race(n_candidates, log_density, counts, self.estimation.model._choice)
+        counts = [self.data.count[test] for _, test in self.folds]
+        return race(n_candidates, scored, counts, self.estimation.model._choice)
+
+    def favour(self, log_density: Callable[[int, int], Array]) -> bool:
+        """Whether held-out rows favour the second of two candidates, by more than the penalty of a metric."""
+        both = self.race(2, log_density)
+        n = min(map(len, both.log_density))  # rows of the folds that both ran on
+        one, other = (np.maximum(each[:n], _IMPOSSIBLE) for each in both.log_density)
+        count = np.concatenate([self.data.count[test] for _, test in self.folds])
+        penalty = self.estimation.model._choice.metric_penalty
+        return share_of_widths(one, other, count[:n], penalty=penalty) > 0.5
 
     def features(self, width: float, metric: Metric) -> tuple[Any, Metric]:
         """Return widths per feature where held-out rows favour them, else the best one `width`.
@@ -322,17 +334,24 @@ class Refits:
             relative = metric.by_fold[k]
             return factor * median_distance(X[self.folds[k][0]] / relative) * relative
 
-        raced = self.race(len(factors), lambda i, k: at(factors[i], k))
+        raced = self.race(len(factors), lambda i, k: self.log_density(at(factors[i], k), k))
         best = factors[raced.tried[raced.scores.argmax()]]
-        both = self.race(2, lambda i, k: at(best, k) if i else width)
-        n = min(map(len, both.log_density))  # rows of the folds that both ran on
-        one, widths = (np.maximum(each[:n], _IMPOSSIBLE) for each in both.log_density)
-        count = np.concatenate([self.data.count[test] for _, test in self.folds])
-        penalty = self.estimation.model._choice.metric_penalty
-        if share_of_widths(one, widths, count[:n], penalty=penalty) <= 0.5:
+        if not self.favour(lambda i, k: self.log_density(at(best, k) if i else width, k)):
             return width, metric
         widths = best * median_distance(X / metric.relative) * metric.relative
         return widths, replace(metric, share=1.0)
+
+    def seen(self, view: View, width: float) -> "tuple[Refits, float] | None":
+        """Return the races of another view of the columns, and a width there, where held-out rows favour it.
+
+        The width is as many times the median distance as that of the columns.
+        """
+        other = replace(self, data=replace(self.data, X=view(self.data.X)))
+        ratio = median_distance(other.data.X) / median_distance(self.data.X)
+        parts = (self, width), (other, ratio * width)
+        if not self.favour(lambda i, k: parts[i][0].log_density(parts[i][1], k)):
+            return None
+        return other, ratio * width
 
 
 #: widths that are given, most basis functions of a fit, and what is called after each fit
@@ -424,12 +443,12 @@ def choose(
         Called after each refit or score on the line.
     """
     chosen, middle = estimation.chosen, estimation.middle
-    width, metric, selection = np.nan, None, None
+    at, metric, selection = {"width": np.nan}, None, None
     if "width" in chosen:
-        width = median_distance(data.X)
+        at = {"width": median_distance(data.X)}
     elif estimation.model._has_width:
-        width, metric, selection = _on_a_line(estimation, data, rng, (widths, most, follow))
-    space = Space({"width": width, **middle}, chosen, estimation.model._choice)
+        at, metric, selection = _on_a_line(estimation, data, rng, (widths, most, follow))
+    space = Space({**at, **middle}, chosen, estimation.model._choice)
     if not chosen:
         alone = HyperparameterSearch((space.candidate(),), np.ones(1))
         return Choice(alone, metric=metric, selection=selection)
@@ -480,16 +499,17 @@ def _grown(
 
 def _on_a_line(
     estimation: Estimation, data: TrainingData, rng: Any, line: _Line
-) -> tuple[Any, Metric | None, WidthSelection | None]:
+) -> tuple[dict[str, Any], Metric | None, WidthSelection | None]:
     """Return the width that is given, or chosen by folds or a criterion.
 
-    With ``width="auto"`` of the RBF it is a width for each feature, where held-out rows favour that.
+    With ``width="auto"`` of the RBF it is a width for each feature, where held-out rows favour that. A kernel
+    of another view of the columns is there where they favour that.
     """
     model = estimation.model
     if model._width_rule in ("em", "median"):  # where EM starts to move it
-        return median_distance(data.X), None, None
+        return {"width": median_distance(data.X)}, None, None
     if not isinstance(model.width, str):
-        return model._given_width, None, None
+        return {"width": model._given_width}, None, None
     given, most, follow = line
     widths = width_grid(data.X) if given is None else given
     rough, most = estimation.rough(data, most)
@@ -500,21 +520,25 @@ def _on_a_line(
         folds = inner_folds(data.label, n_folds, rng, X=X, groups=data.groups)
         if folds and len(widths) > 1:
             refits = Refits(rough, data, folds, most, follow)
-            raced = refits.race(len(widths), lambda i, _: float(widths[i]))
+            raced = refits.race(len(widths), lambda i, k: refits.log_density(float(widths[i]), k))
             found = WidthSelection.best_of(widths[raced.tried], "cv", raced.scores, raced.by_fold)
-            width: Any = found.width
+            at: dict[str, Any] = {"width": found.width}
+            view = View(ranks=ranks_of(data.X, data.weight) if model._weighs_ranks else {})
+            if view.name and (seen := refits.seen(view, found.width)):
+                refits, width = seen
+                at = {"width": width, "kernel": Viewed(as_kernel(model._kernel), view)}
             if model._learns_widths(data, len(folds) == n_folds):
                 spread = model._choice.metric_spread
-                metric = Metric.learned(data, folds, of_labels=of_labels, spread=spread)
-                width, metric = refits.features(width, metric)
-            return width, metric, found
+                metric = Metric.learned(refits.data, folds, of_labels=of_labels, spread=spread)
+                at["width"], metric = refits.features(at["width"], metric)
+            return at, metric, found
         if not model._scores_all_rows:  # nothing can be held out
             found = WidthSelection.unscored(float(np.median(widths)), widths, "cv")
-            return found.width, metric, found
+            return {"width": found.width}, metric, found
         criterion = "evidence"
     scores = np.empty(len(widths))
     for i, width in enumerate(widths.tolist()):
         scores[i] = estimation.score(data, criterion, width, most)
         follow()
     found = WidthSelection.best_of(widths, criterion, scores)
-    return found.width, metric, found
+    return {"width": found.width}, metric, found

@@ -221,7 +221,7 @@ class Evidence(Estimation):
             few, most = model._search_rows(data, rng, in_chunks=limit is not None)
         choice = choose(self, few, rng, most=most)
         choice.publish(model)
-        where = data, centres.points, model._kernel_at(choice.best.width)
+        where = data, centres.points, choice.parts(model._kernel_at)[0][0]
         problem = self.factored(*where, chunk) if chunk else self.problem(*where, limit)
         PROGRESS.info("fit to all rows")
         result = self.solved(problem)
@@ -437,7 +437,7 @@ class RegressionEvidence(Evidence):
     @override
     def publish(self, data: TrainingData, result: EvidenceResult) -> None:
         model = self.model
-        model.noise_ = result.noise
+        model.noise_, model.kernel_ = result.noise, model._kernel_.name
         if self.std != "weights" and model._has_process:
             rng = np.random.default_rng(as_seed(model.random_state))
             room = np.inf if model.memory_limit is None else model.memory_limit

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, ClassVar, Self, override
 
 import numpy as np
@@ -13,6 +14,7 @@ from sklearn.utils._param_validation import StrOptions
 from pcvm_pymc.core.evidence import METHODS
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces.centres import Centres, as_centres
+from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_finite, as_targets, check_flag, check_real
@@ -203,7 +205,11 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
 
     Parameters
     ----------
-    kernel, width, basis
+    kernel : "auto", "rbf", "laplacian", "linear-spline" or callable
+        As for `RVMClassifier`. ``"auto"`` is the RBF, of the columns or of the ranks of those that are skewed
+        or have long tails, `kernel_` says which: folds that choose the width choose that, too. Where the
+        width, or centres, are given it is of the columns.
+    width, basis
         As for `RVMClassifier`; the width is one.
     random_state : int, numpy.random.Generator or None
         For the folds.
@@ -256,6 +262,8 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         Of a posterior only, as for `RVMClassifier`.
     feature_widths_, feature_relevance_, feature_relevance_folds_
         As for `RVMClassifier`.
+    kernel_ : str
+        Name of the kernel, such as ``"rbf of ranks"``.
     covariance_ : ndarray, shape (n_relevance + 1, n_relevance + 1)
         Of the weights and, last, the bias.
     n_iter_ : int
@@ -280,6 +288,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     True
     """
 
+    kernel: Kernel = "auto"
     random_state: Any = None
     categorical_features: Any = "from_dtype"
     max_iter: int = 100_000
@@ -296,6 +305,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     cv: int = 5
     verbose: bool = False
 
+    _weighed = ("rbf",)
     _scores_all_rows = True
     _parameter_constraints = _CONSTRAINTS | {"std": [StrOptions({"auto", "process", "weights"})]}
     _estimations: ClassVar[Mapping[str, Any]] = {
@@ -329,6 +339,12 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     @override
     def _likelihood(self) -> Likelihood:
         return named_likelihood(self.likelihood, self._system.likelihoods)
+
+    @property
+    @override
+    def _weighs_ranks(self) -> bool:
+        chosen = self.basis is None or isinstance(self.basis, str | Integral)
+        return self._weighs_kernels and chosen
 
     @property
     def _has_process(self) -> bool:

@@ -21,7 +21,7 @@ enum {{
     @n_scores = {few.weight.shape[0]}
 }};
 
-{arrays}
+{arrays}{rank}
 static void @latent(const double *x, double *f)
 {{
     double phi[@n_vectors + 1], z[@n_columns];{columns}
@@ -59,6 +59,16 @@ _ENCODED = f"""
         if (@is_number[k]) z[k] = isnan(x[i]) ? @median[k] : x[i] - @origin[i];
         else if (@level[k] == {UNKNOWN!r} && !known[i]) z[k] = {UNIT!r};
     }}"""
+
+_RANK = """
+/* the score of a value: a line between knots, of which the first and the last go on */
+static double @rank(double x, int first, int last)
+{
+    int i = first;
+    while (i < last - 2 && x > @knot[i + 1]) i++;
+    return @score[i] + (@score[i + 1] - @score[i]) * (x - @knot[i]) / (@knot[i + 1] - @knot[i]);
+}
+"""
 
 _VARIANCE = """
     double variance = 0.0;
@@ -186,6 +196,13 @@ def to_c(model: Any, name: str | None = None, *, return_std: bool = False) -> st
     few = few_vectors_of(model, return_std)
     arrays = {"origin": few.origin, "centre": few.centres, "width": few.width, "weight": few.weight}
     arrays |= few.columns
+    columns, first = _NUMBERS if few.encoding is None else _ENCODED, 0
+    if few.ranks:
+        parts = zip(*few.ranks.values(), strict=True)
+        arrays |= dict(zip(("knot", "score"), map(np.concatenate, parts), strict=True))
+    for k, (knots, _) in few.ranks.items():
+        columns += f"\n    z[{k}] = @rank(z[{k}], {first}, {first + len(knots)});"
+        first += len(knots)
     what, body, argument, several, before = "mean of a target", _MEAN, "", "", ""
     written = _features(few)
     probability, variance, link = "@link(c ? f[0] : -f[0])", "", few.likelihood.name
@@ -211,7 +228,8 @@ def to_c(model: Any, name: str | None = None, *, return_std: bool = False) -> st
         link=_LINKS.get(link, "").format(flip=_number(getattr(few.likelihood, "flip", 0.0))),
         profile=_C_PROFILES[few.kernel.name],
         term=_C_TERMS[few.kernel.order],
-        columns=_NUMBERS if few.encoding is None else _ENCODED,
+        columns=columns,
+        rank=_RANK if few.ranks else "",
         variance="" if few.covariance is None else _VARIANCE + variance,
         **{"what": what, "written": written, "argument": argument, "before": before},
         **{"several": several, "probability": probability},

@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from pcvm_pymc.core.pieces.encoding import Encoding
 from pcvm_pymc.core.pieces.kernels import PerCentre, Radial
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.transforms import Viewed
 from pcvm_pymc.core.pieces.validation import check_flag, check_instance, shown
 
 #: of likelihoods that have an export: those of classes, and those of numbers
@@ -51,6 +52,9 @@ class FewVectors:
         The columns that the features less `origin` become. None: they are these columns.
     levels : mapping of int to ndarray
         Of each category, by its number, in the order of their codes; its origin is zero.
+    ranks : mapping of int to (ndarray, ndarray)
+        Of columns that become ranks, knots and scores of the map, whose first and last pieces go on. Centres
+        are ranked.
     """
 
     kernel: Radial
@@ -63,6 +67,7 @@ class FewVectors:
     classes: NDArray[Any] | None
     encoding: Encoding | None
     levels: Mapping[int, NDArray[Any]]
+    ranks: Mapping[int, tuple[Array, Array]]
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
@@ -105,12 +110,16 @@ def few_vectors_of(model: Any, return_std: bool = False) -> FewVectors:
     if isinstance(model, TransformedTargetRegressor):
         return _unscaled(few_vectors_of(model.regressor_, return_std), model.transformer_)
     _check_vectors(model)
-    kernel, centres, likelihood = model._kernel_, model.relevance_vectors_, model._likelihood_
+    kernel: Any = model._kernel_
+    centres, likelihood = model.relevance_vectors_, model._likelihood_
     if likelihood.name not in LIKELIHOODS:
         raise ValueError(
             f"likelihood={likelihood.name!r} has no export; needed one of {LIKELIHOODS}"
         )
-    width = np.asarray(kernel.width, dtype=float)
+    width, ranks = np.asarray(kernel.width, dtype=float), {}
+    if isinstance(kernel, Viewed) and not (kernel.view.codes or len(kernel.view.without)):
+        ranks = {j: each.line() for j, each in kernel.view.ranks.items()}
+        kernel, centres = kernel.kernel, kernel.view(centres)
     if isinstance(kernel, PerCentre):
         kernel, width = kernel.kernel, width.reshape(len(centres), -1)
     if not isinstance(kernel, Radial):
@@ -134,6 +143,7 @@ def few_vectors_of(model: Any, return_std: bool = False) -> FewVectors:
         None if numbers else model.classes_,
         model._encoding_,
         model._levels_.of_feature,
+        ranks,
     )
 
 
@@ -183,8 +193,10 @@ def _before(few: FewVectors, slope: Any, shift: Any) -> FewVectors:
         median = (few.columns["median"] / slope).tolist()
         pairs = zip(encoding.columns, median, strict=True)
         encoding = Encoding(tuple(each._replace(median=value) for each, value in pairs))
+    ranks = {j: (knots / slope[j], scores) for j, (knots, scores) in few.ranks.items()}
+    slope = np.where(np.isin(np.arange(len(slope)), list(ranks)), 1.0, slope)
     centres, width = few.centres / slope, few.width / slope
-    return replace(few, origin=origin, centres=centres, width=width, encoding=encoding)
+    return replace(few, origin=origin, centres=centres, width=width, encoding=encoding, ranks=ranks)
 
 
 def _unscaled(few: FewVectors, transformer: Any) -> FewVectors:

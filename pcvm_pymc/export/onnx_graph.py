@@ -1,6 +1,7 @@
 """A fitted model of few vectors as an ONNX graph in double precision."""
 
 import json
+from collections.abc import Mapping
 from functools import partialmethod
 from typing import Any
 
@@ -13,6 +14,7 @@ from pcvm_pymc.core.pieces.validation import shown
 from pcvm_pymc.export.few_vectors import FewVectors, few_vectors_of
 
 _OPSET = 17
+_LARGEST = float(np.finfo(float).max)
 _MIDPOINTS = 0.5 * np.arange(0.5, 13.0)  # of the midpoint rule of step .5 for erfc, 16 digits
 _NODES = 0.125 * np.arange(-72, 73)  # of the trapezoid rule over a standard normal
 
@@ -166,6 +168,7 @@ def _basis(x: _Node, few: FewVectors) -> _Node:
     Differences are taken before they are squared: products of matrices lose digits far from zero.
     """
     columns = (x - few.origin) if few.encoding is None else _encoded(x - few.origin, **few.columns)
+    columns = _ranked(columns, few.ranks, few.centres.shape[1]) if few.ranks else columns
     scaled = (columns.op("Unsqueeze", [1]) - few.centres) / few.width
     terms = scaled.op("Abs") if few.kernel.order == 1 else scaled * scaled
     distance = terms.op("ReduceSum", [2], keepdims=0)
@@ -184,6 +187,18 @@ def _encoded(
     is_unknown = (is_here.op("Where", 1.0, 0.0) @ together).op("Equal", 0.0)
     indicator = is_here.op("Or", is_unknown.op("And", level == UNKNOWN)).op("Where", UNIT, 0.0)
     return x.constant(is_number).op("Where", is_missing.op("Where", median, value), indicator)
+
+
+def _ranked(columns: _Node, ranks: Mapping[int, tuple[Array, Array]], n_columns: int) -> _Node:
+    """Return columns of which some become ranks: sums of pieces that are constant outside their knots."""
+    found = columns
+    for k, (knots, scores) in ranks.items():
+        low, high = np.r_[-_LARGEST, knots[1:-1]], np.r_[knots[1:-1], _LARGEST]
+        slope = np.diff(scores) / np.diff(knots)
+        piece = columns.op("Gather", [k], axis=1).op("Max", low).op("Min", high) - knots[:-1]
+        score = (piece * slope).op("ReduceSum", [1], keepdims=1) + scores[0]
+        found = found.constant(np.arange(n_columns) == k).op("Where", score, found)
+    return found
 
 
 def _probability(latent: _Node, few: FewVectors) -> _Node:

@@ -31,15 +31,22 @@ class NormalScores:
     knots: Array
     scores: Array
 
-    def __call__(self, column: Array) -> Array:
-        """Return the scores of values, of their shape."""
+    def line(self) -> tuple[Array, Array]:
+        """Return knots and scores of the map, whose first and last pieces go on beyond their ends."""
         knots, scores = self.knots, self.scores
         n = max(1, len(knots) // _TAIL)
-        low = (scores[n] - scores[0]) / (knots[n] - knots[0])
-        high = (scores[-1] - scores[-1 - n]) / (knots[-1] - knots[-1 - n])
-        inside = np.interp(column, knots, scores)
-        below, above = np.minimum(column - knots[0], 0.0), np.maximum(column - knots[-1], 0.0)
-        return np.asarray(inside + low * below + high * above)
+        ends = [
+            (2.0 * each[0] - each[n], 2.0 * each[-1] - each[-1 - n]) for each in (knots, scores)
+        ]
+        first, last = zip(*ends, strict=True)
+        return np.r_[first[0], knots, last[0]], np.r_[first[1], scores, last[1]]
+
+    def __call__(self, column: Array) -> Array:
+        """Return the scores of values, of their shape."""
+        knots, scores = self.line()
+        slope = np.diff(scores) / np.diff(knots)
+        piece = np.clip(np.searchsorted(knots, column) - 1, 0, len(slope) - 1)
+        return np.asarray(scores[piece] + slope[piece] * (column - knots[piece]))
 
     @classmethod
     def of(cls, column: Array, count: Array | None = None) -> "NormalScores | None":
