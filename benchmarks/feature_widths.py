@@ -5,10 +5,12 @@
 estimator, then means and the worst set; ``--table`` takes the README's 21 sets. Equal rows are on one side.
 CatBoost (``uv sync --group benchmarks``) has the rows as they come, missing values and `CATEGORIES` included;
 so has the default, with its numbers standardised; the others, and the default as ``numbers``, have medians
-and standardised columns alone. Sets: a name, ``informative-D`` (D features, ten informative), ``six-D``
-(six classes, eight informative), ``motif-D`` (letters, eight of which are a motif with errors), ``two-of-D``,
-``three-of-D`` (by their sum) and ``xor-of-D`` (by the sign of a product), or ``friedman1`` to ``friedman3`` and
-``diabetes_progression`` for a regression, whose loss is the error in standard deviations.
+and standardised columns alone.
+
+Sets: a name, ``informative-D`` (D features, ten informative), ``six-D`` (six classes, eight informative),
+``motif-D`` (letters, eight of which are a motif with errors), ``two-of-D``, ``three-of-D`` (by their sum) and
+``xor-of-D`` (by the sign of a product), or ``friedman1`` to ``friedman3`` and ``diabetes_progression`` for a
+regression, whose loss is the error in standard deviations.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import itertools
 import re
 import resource
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -233,7 +236,7 @@ def rivals(regression: bool, n_classes: int, d: int, seed: int, *, options, cate
     default = (
         "RVMRegressor" if regression else ("PCVM" if n_classes == 2 else "MPCVM") + "Classifier"
     )
-    kind = getattr(pcvm_pymc, options.estimator or default)
+    kind = partial(getattr(pcvm_pymc, options.estimator or default), estimation=options.estimation)
     found = {
         "one width": kind(kernel="rbf", width="shared", random_state=seed),
         "RBF": kind(kernel="rbf", random_state=seed),
@@ -309,6 +312,7 @@ def main() -> None:
     )
     parser.add_argument("--svc", dest="peers", action="store_const", const=("SVC",))
     parser.add_argument("--estimator")
+    parser.add_argument("--estimation", default="auto", help="of ours, such as posterior")
     options = parser.parse_args()
     if unknown := set(options.peers) - set(PEERS):
         parser.error(f"peers {', '.join(unknown)} are unknown; use {', '.join(PEERS)}")
