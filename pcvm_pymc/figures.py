@@ -200,7 +200,7 @@ def plot_cells(selection: Any) -> "Figure":
                 )
         axes.set(xscale="log", yscale="log", xlabel="width")
         if name:
-            axes.set_title(f"{name}: weight {share:.2f}")
+            axes.set_title(f"{name}\nweight {share:.2f}")
         axes.margins(0.12)
         plain_log_ticks(axes.xaxis)
         plain_log_ticks(axes.yaxis)

@@ -219,7 +219,7 @@ def test_weights_of_kernels_are_shown(weighed):
     heaviest, share = next(iter(weighed.selection_.kernels.items()))
     assert f"{heaviest} {share:.2f}" in repr(weighed.selection_)
     titles = [axes.get_title() for axes in weighed.selection_.plot().axes]
-    assert titles[0] == f"{heaviest}: weight {share:.2f}"
+    assert titles[0] == f"{heaviest}\nweight {share:.2f}"
 
 
 def test_vectors_of_a_projected_average_are_of_the_first_kernel(weighed):

@@ -136,7 +136,8 @@ class View:
     def name(self) -> str:
         """What it changes, in words; empty where it changes nothing."""
         parts = {"ranks": self.ranks, "codes": self.codes, "medians": self.without}
-        return " and ".join(name for name, each in parts.items() if len(each))
+        names = [name for name, each in parts.items() if len(each)]
+        return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
     def __call__(self, X: Array) -> Array:
         """Return transformed rows, shape (n_rows, n_kept)."""
