@@ -291,7 +291,9 @@ class Refits:
     most_bases: int | None
     follow: Callable[[], object]
 
-    def race(self, n_candidates: int, width: Callable[[int, int], Any]) -> Raced:
+    def race(
+        self, n_candidates: int, width: Callable[[int, int], Any], *, to_the_end: bool = False
+    ) -> Raced:
         """Return the race of the widths ``(candidate, fold) -> width``."""
         data = self.data
 
@@ -306,7 +308,8 @@ class Refits:
             return np.asarray(predictor.log_density(data.X[test], data.label[test]))
 
         counts = [data.count[test] for _, test in self.folds]
-        return race(n_candidates, log_density, counts, self.estimation.model._choice)
+        patience = self.estimation.model._choice
+        return race(n_candidates, log_density, counts, patience, to_the_end=to_the_end)
 
     def features(self, width: float, metric: Metric) -> tuple[Any, Metric]:
         """Return widths per feature where held-out rows favour them, else the best one `width`.
@@ -500,7 +503,8 @@ def _on_a_line(
         folds = inner_folds(data.label, n_folds, rng, X=X, groups=data.groups)
         if folds and len(widths) > 1:
             refits = Refits(rough, data, folds, most, follow)
-            raced = refits.race(len(widths), lambda i, _: float(widths[i]))
+            # what is shown of the chosen width is a mean over all folds
+            raced = refits.race(len(widths), lambda i, _: float(widths[i]), to_the_end=True)
             found = WidthSelection.best_of(widths[raced.tried], "cv", raced.scores, raced.by_fold)
             width: Any = found.width
             if model._learns_widths(data, len(folds) == n_folds):
