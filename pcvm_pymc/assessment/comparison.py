@@ -105,7 +105,7 @@ class Comparison:
 
 
 def active_count(weight: ArrayLike, share: float = 0.95) -> Array:
-    """Return how many bases of each draw make up `share` of the sum of |w|, shape (n_draws,).
+    """Return how many bases of each draw make up `share` of the sum of ``|w|``, shape (n_draws,).
 
     Draws of a posterior are never exactly zero, so that they cannot be counted as the MAP's are.
 
