@@ -269,7 +269,8 @@ def plot_width_criteria(
     for axes, each in zip(panels[bool(error) :, 0], scored, strict=True):
         loss, bars = each.log_loss, None
         if each.method == "cv" and loss.shape[1] > 1:  # a mean over folds
-            bars = loss.std(axis=1, ddof=1) / np.sqrt(loss.shape[1])
+            # none where folds are missing: such a score is relative to the best
+            bars = loss.filled(np.nan).std(axis=1, ddof=1) / np.sqrt(loss.shape[1])
         axes.errorbar(each.widths, each.scores, bars, fmt=".-", color=NEGATIVE, elinewidth=1)
         axes.axvline(each.width, color=POSITIVE, label=f"chosen: {each.width:.3g}")
         for other in selections:

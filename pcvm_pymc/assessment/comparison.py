@@ -1,7 +1,7 @@
 """MAP and posterior compared: one table, the convergence verdict, pictures."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,11 @@ from pcvm_pymc.inference.results import (
 from pcvm_pymc.model.bases import AnyKernel
 from pcvm_pymc.model.coordinates import storable
 
+# what a rival does not tell is no number
+_SHOWN: Any = {"float_format": "{:.4g}".format, "na_rep": "–"}
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """MAP, posterior and rivals on one test set.
 
@@ -60,16 +63,16 @@ class Comparison:
 
     table: pd.DataFrame
     convergence: Convergence
-    probability: dict[str, Array] = field(repr=False)
-    label: NDArray[Any] = field(repr=False)
-    map_result: xr.DataTree = field(repr=False)
-    posterior: xr.DataTree = field(repr=False)
+    probability: dict[str, Array]
+    label: NDArray[Any]
+    map_result: xr.DataTree
+    posterior: xr.DataTree
 
-    def __str__(self) -> str:
-        return f"{self.table.to_string(float_format='{:.4g}'.format)}\n{self.convergence}"
+    def __repr__(self) -> str:
+        return f"{self.table.to_string(**_SHOWN)}\n{self.convergence}"
 
     def _repr_html_(self) -> str:
-        return f"{self.table.to_html(float_format='{:.4g}'.format)}<p>{self.convergence}</p>"
+        return f"{self.table.to_html(**_SHOWN)}<p>{self.convergence}</p>"
 
     def plot(self, kind: str = "reliability") -> Any:
         """Draw one picture and return its figure.
@@ -102,7 +105,7 @@ class Comparison:
 
 
 def active_count(weight: ArrayLike, share: float = 0.95) -> Array:
-    """Return how many bases of each draw make up `share` of the sum of |w|, shape (n_draws,).
+    """Return how many bases of each draw make up `share` of the sum of ``|w|``, shape (n_draws,).
 
     Draws of a posterior are never exactly zero, so that they cannot be counted as the MAP's are.
 

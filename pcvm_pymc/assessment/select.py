@@ -221,7 +221,7 @@ def select_width(
         What is scored at each candidate, on all rows but for ``"cv"``:
 
         - ``"cv"``: the cross-validated log loss of the PCVM. The honest one. Candidates that fall far behind
-          drop out, see `pcvm_pymc.core.race.race`.
+          drop out, see `pcvm_pymc.core.race.race`; the rest of their folds is masked in ``log_loss``.
         - ``"evidence"``: the log evidence, by Laplace's approximation and maximised over ARD precisions, of
           the relevance vector machine of this likelihood on the same bases. It replaces the PCVM's own,
           which its sign rule leaves without a normal approximation. One fit per width.

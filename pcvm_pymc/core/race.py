@@ -49,13 +49,15 @@ def race(
     log_density: Callable[[int, int], Array],
     weights: Sequence[Array],
     patience: Patience,
+    *,
+    to_the_end: bool = False,
 ) -> Raced:
     """Return which candidates of a grid were tried, and their mean held-out log densities.
 
     A candidate drops out once it is not ahead of the best by .01 nats, one and a half standard errors
     allowed for: so does one of two that are alike. Differences are taken row by row. In the first fold the
     grid is tried from its middle up, then down, on either side no farther than to the first that is two
-    standard errors behind. The last candidate runs no further either.
+    standard errors behind. The last candidate runs no further either, unless it is to run `to_the_end`.
 
     Parameters
     ----------
@@ -65,6 +67,8 @@ def race(
     weights : sequence of ndarray, shape (n_rows,)
         How often each fold's rows count.
     patience : Patience
+    to_the_end : bool
+        Whether the last candidate runs on the folds that are left, so that its score is of all rows.
 
     References
     ----------
@@ -117,7 +121,7 @@ def race(
                 break
     drop()
     for k in range(1, len(weights)):
-        if len(running) == 1:
+        if len(running) == 1 and not to_the_end:
             break
         for i in running:
             run(i, k)

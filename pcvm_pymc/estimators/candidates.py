@@ -385,16 +385,18 @@ class WidthSelection:
     scores : ndarray, shape (n_widths,)
         The more the better: mean held-out log density, the log evidence, or the log kernel validity. NaN
         where nothing was scored, see `select_width`.
-    log_loss : ndarray, shape (n_widths, n_folds)
+    log_loss : numpy.ma.MaskedArray, shape (n_widths, n_folds)
         ``"cv"`` only: held-out mean negative log probability of the labels, in nats per row. No
-        columns where nothing was held out; NaN where a candidate had dropped out.
+        columns where nothing was held out. The width that `select_width` chose has all folds. A fold is
+        masked where a candidate had dropped out before it, so that means skip it. Folds differ: compare
+        candidates by `scores`.
     """
 
     width: float
     widths: Array
     method: str
     scores: Array
-    log_loss: Array = field(default_factory=lambda: np.empty((0, 0)))
+    log_loss: np.ma.MaskedArray[Any, Any] = field(default_factory=lambda: np.ma.empty((0, 0)))
 
     @classmethod
     def best_of(
@@ -402,6 +404,7 @@ class WidthSelection:
     ) -> "WidthSelection":
         """Return the candidate of the greatest score, or of scores by fold."""
         loss = np.empty((len(widths), 0)) if by_fold is None else -by_fold
+        loss = np.ma.masked_where(np.isnan(loss), loss)  # infinite where a fit has failed
         return cls(float(widths[scores.argmax()]), widths, method, scores, loss)
 
     @classmethod

@@ -301,7 +301,13 @@ class Refits:
         self.follow()
         return np.asarray(predictor.log_density(data.X[test], data.label[test]))
 
-    def race(self, n_candidates: int, log_density: Callable[[int, int], Array]) -> Raced:
+    def race(
+        self,
+        n_candidates: int,
+        log_density: Callable[[int, int], Array],
+        *,
+        to_the_end: bool = False,
+    ) -> Raced:
         """Return the race of candidates, ``(candidate, fold) -> log densities``."""
 
         def scored(i: int, k: int) -> Array:
@@ -309,7 +315,8 @@ class Refits:
             return log_density(i, k)
 
         counts = [self.data.count[test] for _, test in self.folds]
-        return race(n_candidates, scored, counts, self.estimation.model._choice)
+        patience = self.estimation.model._choice
+        return race(n_candidates, scored, counts, patience, to_the_end=to_the_end)
 
     def favour(self, log_density: Callable[[int, int], Array]) -> bool:
         """Whether held-out rows favour the second of two candidates, by more than the penalty of a metric."""
@@ -520,7 +527,12 @@ def _on_a_line(
         folds = inner_folds(data.label, n_folds, rng, X=X, groups=data.groups)
         if folds and len(widths) > 1:
             refits = Refits(rough, data, folds, most, follow)
-            raced = refits.race(len(widths), lambda i, k: refits.log_density(float(widths[i]), k))
+            raced = refits.race(
+                len(widths),
+                lambda i, k: refits.log_density(float(widths[i]), k),
+                # what `select_width` shows of the chosen width is a mean over all folds
+                to_the_end=given is not None,
+            )
             found = WidthSelection.best_of(widths[raced.tried], "cv", raced.scores, raced.by_fold)
             at: dict[str, Any] = {"width": found.width}
             view = View(ranks=ranks_of(data.X, data.weight) if model._weighs_ranks else {})

@@ -36,7 +36,7 @@ def test_table_rows_are_the_scores_of_the_predictions(fits):
     map_result, posterior, _, _ = fits
     X_test, label = blobs(60, seed=81)
     words = np.where(label > 0, "yes", "no")
-    rival = Rival(np.full(60, 0.5), 7.0, 1.5)
+    rival = Rival(np.full(60, 0.5), 7.0)  # in a time that nobody told
     rivals = {"coin": rival, "again": posterior}  # another's predictions, and another result
     result = pcvm.compare(map_result, posterior, X_test, words, rivals=rivals)
     assert result.table.index.tolist() == ["MAP plug-in", "posterior mean", "coin", "again"]
@@ -50,6 +50,7 @@ def test_table_rows_are_the_scores_of_the_predictions(fits):
     assert (coin["AUC"], coin["vectors"]) == (0.5, 7)
     assert "divergences" in str(result)
     assert "<table" in result._repr_html_()
+    assert "nan" not in f"{result!r}{result._repr_html_()}".lower()
     for kind in ("reliability", "weights", "em_trace"):
         assert isinstance(result.plot(kind), Figure)
     titles = [axes.get_title() for axes in result.plot("calibration").axes if axes.get_visible()]

@@ -8,7 +8,7 @@ from pcvm_pymc import ChoiceOptions
 from pcvm_pymc.core.race import race as raced
 
 
-def counted(mean, n_folds=5, n_rows=40, spread=0.1, seed=0, weights=None):
+def counted(mean, n_folds=5, n_rows=40, spread=0.1, seed=0, weights=None, **how):
     """Return the outcome of a race of rows around these means, and which fits it took."""
     rng = fixed_rng(seed)
     value = np.asarray(mean)[:, None, None] + spread * rng.normal(size=(len(mean), n_folds, n_rows))
@@ -20,7 +20,7 @@ def counted(mean, n_folds=5, n_rows=40, spread=0.1, seed=0, weights=None):
         return value[i, k]
 
     given_ = [np.ones(n_rows)] * n_folds if weights is None else weights
-    tried, scores, by_fold, _ = raced(len(mean), log_density, given_, ChoiceOptions())
+    tried, scores, by_fold, _ = raced(len(mean), log_density, given_, ChoiceOptions(), **how)
     ran = np.zeros((len(mean), n_folds), dtype=bool)
     ran[tuple(np.transpose(fits))] = True
     np.testing.assert_array_equal(~np.isnan(by_fold), ran[tried])
@@ -84,3 +84,9 @@ def test_what_cannot_be_is_out_whoever_is_best():
     tried, scores, *_ = raced(3, lambda i, _: value[i], [np.ones(40)] * 2, ChoiceOptions())
     assert tried[scores.argmax()] == 1
     assert scores[0] == -np.inf
+
+
+def test_the_last_one_runs_to_the_end_where_it_is_to():
+    _, scores, fits, value = counted([-9, -9, 0, -9, -9], to_the_end=True)
+    assert [i for i, k in fits if k > 0] == [2] * 4
+    assert scores.max() == pytest.approx(value[2].mean())

@@ -76,6 +76,24 @@ def test_a_picture_of_all_criteria():
         plots.plot_width_criteria([found["cv"]], error={"test": [0.3, 0.2]})
 
 
+@pytest.mark.fixed_seeds  # somebody drops out
+def test_means_of_the_log_loss_skip_the_folds_that_a_width_did_not_run():
+    X, label = blobs(80, seed=79)
+    found = select_width(X, label, widths=[0.1, 0.5, 1.5, 5.0], random_state=0)
+    ran = ~np.ma.getmaskarray(found.log_loss)
+    best = found.scores.argmax()
+    assert found.width == found.widths[best]
+    assert ran[best].all()
+    assert ran[:, 0].all()
+    assert not ran.all()
+    assert found.log_loss[best].mean() == pytest.approx(-found.scores[best])  # folds of one size
+    values = found.log_loss.data
+    wanted = [row[each].mean() for row, each in zip(values, ran, strict=True)]
+    assert found.log_loss.mean(axis=1).tolist() == pytest.approx(wanted)
+    assert np.isfinite(found.log_loss.mean())
+    plots.plot_width_criteria([found]).draw_without_rendering()
+
+
 def test_a_callable_kernel_is_chosen_for_too():
     X, label = blobs(30, seed=72)
     for kernel in (laplacian, linear):

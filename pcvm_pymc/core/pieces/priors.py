@@ -96,7 +96,7 @@ class Hyperprior:
     def plug_in(cls) -> Self:
         """Return the proper hyperprior (5, 5) for weights and (1, 1) for the bias, for the MAP.
 
-        Its mode has the best mean rank by log loss in ``notebooks/hyperprior_comparison.ipynb``, with most
+        Its mode is among the best by log loss in ``notebooks/hyperprior_comparison.ipynb``, with most
         weights non-zero; the classifiers take it at several scales. The posterior is overconfident under it:
         sample with `learned`.
         """
