@@ -268,6 +268,7 @@ BAD_INPUT = [
     (None, "compare x.csv --chains 1", "--chains is 1; needed at least 2"),
     (None, "compare x.csv --seed -1", "--seed is -1"),
     (None, "compare x.csv --splits 0", "--splits is 0; needed at least 1"),
+    (None, "compare x.csv --jobs 0", "--jobs is 0; needed at least 1"),
     (None, "compare --posteriors 11", "--posteriors is 11; needed at most --splits, which is 10"),
     (None, "compare --target x", "--target needs a FILE.csv"),
     (None, "reproduce chen-table1", "experiment 'chen-table1' is unknown; did you mean chen2009"),

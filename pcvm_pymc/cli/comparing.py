@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from joblib import cpu_count
+from joblib import cpu_count, delayed
+from joblib.externals.loky.process_executor import TerminatedWorkerError
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -184,9 +185,6 @@ def _splits(
 
 def _fit_rivals(scored: Scored, tables: list[Any], parts: list[Any]) -> None:
     """Fit all but the posterior on every split: our own to tables, as `pcvm fit` does, others to numbers."""
-    from joblib import delayed
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
-
     from pcvm_pymc.experiments.head_to_head import fitted_rivals
     from pcvm_pymc.experiments.processes import in_processes
 
