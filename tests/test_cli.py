@@ -12,7 +12,7 @@ from pcvm_pymc import PCVMClassifier, sample
 from pcvm_pymc.cli import main
 from pcvm_pymc.experiments.head_to_head import fitted_rival
 
-FAST = ["--draws", "40", "--chains", "2", "--splits", "2", "--posteriors", "1"]
+FAST = ["--draws", "40", "--chains", "2", "--splits", "2", "--posteriors", "1", "--jobs", "1"]
 PICTURES = {"reliability.png", "weights.png", "rank.png", "decision_surface.png"}
 
 
@@ -51,14 +51,16 @@ def test_compare_writes_everything(csv, tmp_path, monkeypatch, capsys):
     finished = capsys.readouterr()
     assert not finished.err
     out = tmp_path / "pcvm-compare"
-    names = {"compare.json", "map.zarr", "posterior.zarr", "table.csv", "standard_errors.csv"}
+    names = {"compare.json", "map.zarr", "posterior.zarr"}
+    names |= {"table.csv", "standard_errors.csv", "splits.csv"}
     assert {each.name for each in out.iterdir()} == names | PICTURES
     for name in PICTURES:
         assert (out / name).read_bytes()[:4] == b"\x89PNG"
     table = table_of(out)
     names = {"posterior mean", "paper's sparse MAP", "averaged MAP", "its ten vectors"}
     assert set(table.index) == names | {"SVC, tuned", "logistic regression"}
-    assert table["log loss"].is_monotonic_increasing
+    assert table["log loss difference"].iloc[1:].is_monotonic_increasing
+    assert table["log loss"].drop("posterior mean").is_monotonic_increasing
     assert table.drop(columns="vectors").notna().all().all()
     assert table.loc["its ten vectors", "vectors"] <= 10
     assert table.loc["posterior mean", "splits"] == 1
@@ -66,7 +68,12 @@ def test_compare_writes_everything(csv, tmp_path, monkeypatch, capsys):
     error = pd.read_csv(out / "standard_errors.csv", index_col=0)
     assert error["log loss"].drop("posterior mean").gt(0).all()
     said = " ".join(finished.out.split())
-    assert "held-out scores, mean of 2 splits ± standard error (posterior: 1 of them)" in said
+    before, after = said.split("held-out scores, mean over splits")[1:]
+    assert "SVC, tuned" in before
+    assert "posterior mean" not in before  # it follows
+    row = table.loc["posterior mean"]
+    assert f"posterior mean ({row['log loss']:.3f}) ({100 * row['error']:.1f}) " in after
+    assert f" 1 split: {row['log loss won']:.0f}/0/{row['log loss lost']:.0f} " in after
     assert "training on 42 rows" in said
     assert said.count("Gibbs sampling") == 2  # where it is announced, and the verdict
     assert said.count("worst r-hat") == 1
@@ -78,7 +85,7 @@ def test_compare_on_the_example_is_fast(tmp_path):
     finished = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
     printed = " ".join(finished.stdout.split())
-    assert "mean of 10 splits ± standard error (posterior: 3 of them)" in printed
+    assert " 3 splits: " in printed
     assert "Gibbs sampling, 3 posteriors: converged" in printed
     assert not finished.stderr
     error = pd.read_csv(tmp_path / "pcvm-compare" / "standard_errors.csv", index_col=0)
@@ -97,6 +104,58 @@ def one_classifier(short_chains, monkeypatch):
         "pcvm_pymc.cli.comparing.draw",
         lambda scored, *_: (scored.out / "rank.png").write_bytes(b"\x89PNG"),
     )
+
+
+def assert_paired(out, first, name, key):
+    """Compare a row of the written tables with what numpy makes of the written splits."""
+    table, error = (
+        pd.read_csv(out / f"{each}.csv", index_col=0).loc[name]
+        for each in ("table", "standard_errors")
+    )
+    scores = pd.read_csv(out / "splits.csv").pivot(index="split", columns="classifier", values=key)
+    both = scores[[name, first]].dropna().to_numpy()
+    difference = both[:, 0] - both[:, 1]
+    assert len(both) == table["splits"]
+    np.testing.assert_allclose(table[key], both[:, 0].mean())
+    np.testing.assert_allclose(table[f"{key} difference"], difference.mean(), atol=1e-15)
+    wanted = difference.std(ddof=1) / np.sqrt(len(both))
+    np.testing.assert_allclose(error[f"{key} difference"], wanted, atol=1e-15)
+    counts = [sum(difference < 0), sum(difference == 0), sum(difference > 0)]
+    assert table[[f"{key} {each}" for each in ("won", "drawn", "lost")]].tolist() == counts
+    return table, error
+
+
+@pytest.mark.usefixtures("one_classifier")
+def test_rows_are_compared_on_the_splits_that_both_ran_on(csv, tmp_path, capsys):
+    out = tmp_path / "out"
+    options = ["--width", "1.0", *FAST, "--splits", "5", "--posteriors", "3", "--out", str(out)]
+    said = printed(capsys, main(["compare", str(csv), *options]))
+    first, *others = table_of(out).index
+    assert table_of(out)["splits"].to_dict() == dict.fromkeys((first, *others), 5) | {
+        "posterior mean": 3
+    }
+    for name in others:
+        assert_paired(out, first, name, "error")
+        row, error = assert_paired(out, first, name, "log loss")
+        assert f"{row['log loss difference']:+.3f} ± {error['log loss difference']:.3f}" in said
+        counts = "/".join(f"{row[f'log loss {each}']:.0f}" for each in ("won", "drawn", "lost"))
+        assert f"{row['splits']:.0f} splits: {counts} " in said
+
+
+@pytest.mark.usefixtures("one_classifier")
+def test_what_was_computed_stays_when_a_split_fails(csv, tmp_path, monkeypatch, capsys):
+    calls = []
+
+    def failing(*given):
+        calls.append(given)
+        if len(calls) == 8:  # three in each split
+            raise MemoryError("full")
+        return fitted_rival(*given)
+
+    monkeypatch.setattr("pcvm_pymc.experiments.head_to_head.fitted_rival", failing)
+    options = ["--width", "1.0", *FAST, "--splits", "4", "--out", str(tmp_path / "out")]
+    assert "full" in complaint(capsys, main(["compare", str(csv), *options]))
+    assert table_of(tmp_path / "out")["splits"].tolist() == [2, 2, 2]
 
 
 @pytest.mark.usefixtures("one_classifier")
@@ -135,7 +194,7 @@ def test_compare_takes_several_classes(tmp_path, capsys):
     path, out = tmp_path / "three.csv", tmp_path / "out"
     frame.to_csv(path, index=False)
     said = printed(capsys, main(["compare", str(path), *FAST, "--width", "1.0", "--out", str(out)]))
-    assert "mean of 2 splits ± standard error" in " ".join(said.split())
+    assert said.count(" 2 splits: ") == 8  # four rows below a first one, printed twice
     assert pd.read_csv(out / "standard_errors.csv", index_col=0).loc["averaged MAP", "log loss"] > 0
     assert {each.name for each in out.glob("*.png")} == PICTURES
 
@@ -209,6 +268,7 @@ BAD_INPUT = [
     (None, "compare x.csv --chains 1", "--chains is 1; needed at least 2"),
     (None, "compare x.csv --seed -1", "--seed is -1"),
     (None, "compare x.csv --splits 0", "--splits is 0; needed at least 1"),
+    (None, "compare x.csv --jobs 0", "--jobs is 0; needed at least 1"),
     (None, "compare --posteriors 11", "--posteriors is 11; needed at most --splits, which is 10"),
     (None, "compare --target x", "--target needs a FILE.csv"),
     (None, "reproduce chen-table1", "experiment 'chen-table1' is unknown; did you mean chen2009"),

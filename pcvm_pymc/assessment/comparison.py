@@ -13,7 +13,7 @@ from pcvm_pymc.assessment import plots
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.likelihood_base import normalised
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.measures import Rival, classification_measures
+from pcvm_pymc.estimators.measures import Rival, scores
 from pcvm_pymc.inference.convergence import Convergence, convergence
 from pcvm_pymc.inference.prediction import predict
 from pcvm_pymc.inference.results import (
@@ -138,24 +138,6 @@ def of_the_greater(probability: Array) -> Array:
         return probability
     each = normalised(probability)
     return each[:, 1] if each.shape[1] == 2 else each
-
-
-def scores(label: ArrayLike, probability: ArrayLike) -> dict[str, float]:
-    """Return error, AUC, 1-RMSE, log loss and expected calibration error of predictions.
-
-    Parameters
-    ----------
-    label : array_like of int, shape (n,)
-        0 and 1, or numbers of several classes.
-    probability : array_like, shape (n,) or (n, n_classes)
-        Of label 1, or of each class. With labels of a single class the AUC is NaN.
-    """
-    label, each = np.asarray(label), np.asarray(probability)
-    if each.ndim == 1:
-        each = np.column_stack([1.0 - each, each])
-    measures = classification_measures(label, each.argmax(axis=1), np.arange(each.shape[1]), each)
-    del measures["test errors"]
-    return measures
 
 
 def compare(

@@ -96,6 +96,7 @@ _COMMANDS = {
             ("--posteriors", "splits with a posterior (default: 3; 1 of several classes)", _NUMBER),
             ("--draws", "draws and tuning steps (default: 500)", _NUMBER | {"default": 500}),
             ("--chains", "chains (default: 4)", _NUMBER | {"default": 4}),
+            ("--jobs", "processes that fit splits (default: one for each processor)", _NUMBER),
             ("--out", "output folder (default: pcvm-compare)", _FOLDER),
         ),
         "the splits that were finished stay in the output folder",

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from joblib import cpu_count, delayed
+from joblib.externals.loky.process_executor import TerminatedWorkerError
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -25,15 +27,20 @@ from pcvm_pymc.experiments.tables import Rows, checked_width, labels_and_feature
 from pcvm_pymc.inference.files import alone_in, is_scratch, replacing, write_atomically
 
 _EXAMPLE_TRAINING_ROWS = 120
+_LEAST = {"draws": 10, "chains": 2, "seed": 0, "splits": 1, "posteriors": 1, "jobs": 1}
 _SETTINGS = "compare.json"  # in a folder of this command, written first
+_NO_RESULT = {"command", "out", "force", "jobs"}  # options that no number depends on
 _POSTERIOR = "posterior mean"
 PICTURES = ("reliability.png", "weights.png", "rank.png", "decision_surface.png")
+_PAIRED = ("log loss", "error")  # what is compared split by split
+_COUNTS = ("won", "drawn", "lost")
+_TABLES = ("table", "standard_errors", "splits")
 _COLUMNS = {  # heading, factor and digits of what is printed
+    "log loss": ("log loss", 1.0, 3),
     "error": ("error %", 100.0, 1),
     "AUC": ("AUC %", 100.0, 1),
-    "log loss": ("log loss", 1.0, 3),
     "ECE": ("ECE", 1.0, 3),
-    "vectors": ("vectors*", 1.0, 0),
+    "vectors": ("vectors", 1.0, 0),
     "seconds": ("s", 1.0, 1),
 }
 
@@ -51,8 +58,8 @@ class Scored:
     classes : ndarray
     labels : list of ndarray of int
         Of the test rows of each split, as numbers of the classes.
-    probability : dict of str to list of ndarray
-        Of each classifier, split by split.
+    probability : dict of str to dict of int to ndarray
+        Of each classifier and split.
     scores : list of dict
         A row for each classifier and split.
     chains : list of Convergence
@@ -64,30 +71,45 @@ class Scored:
     out: Path
     classes: np.ndarray
     labels: list[np.ndarray] = field(default_factory=list)
-    probability: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    probability: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
     scores: list[dict[str, Any]] = field(default_factory=list)
     chains: list[Any] = field(default_factory=list)
 
     def add(self, name: str, split: int, rival: Any) -> None:
         """Score a classifier's predictions for the test rows of a split."""
-        from pcvm_pymc.assessment.comparison import scores
+        from pcvm_pymc.estimators.measures import scores
 
-        self.probability.setdefault(name, []).append(rival.probability)
+        self.probability.setdefault(name, {})[split] = rival.probability
         measures = scores(self.labels[split], rival.probability)
         rest = {"vectors": rival.vectors, "seconds": rival.seconds}
-        self.scores.append({"classifier": name, **measures, **rest})
+        self.scores.append({"classifier": name, "split": split, **measures, **rest})
 
-    def tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return means over splits, with their number, and standard errors; the best log loss first."""
-        groups = pd.DataFrame(self.scores).groupby("classifier", sort=False)
-        mean = groups.mean().assign(splits=groups.size()).sort_values("log loss")
-        return mean, groups.sem().loc[mean.index]
+    def tables(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+        """Return means over splits, their standard errors, and the scores of each split.
+
+        The best mean log loss of those that ran on most splits is first. Then come the others by their
+        difference to it, which is of the splits that both ran on, as their means need not be.
+        """
+        from pcvm_pymc.experiments.head_to_head import paired
+
+        order = pd.DataFrame(self.scores).sort_values("split", kind="stable")  # as if one by one
+        scores = order.set_index(["classifier", "split"])
+        groups = scores.groupby("classifier", sort=False)
+        mean, error = groups.mean().assign(splits=groups.size()), groups.sem()
+        first = mean.loc[mean["splits"] == mean["splits"].max(), "log loss"].idxmin()
+        for key in _PAIRED:
+            found = paired(scores[key], first)
+            mean[f"{key} difference"], error[f"{key} difference"] = found.difference, found.error
+            for count in _COUNTS:
+                mean[f"{key} {count}"] = found[count]
+        others = mean.drop(first).sort_values("log loss difference", kind="stable").index
+        rows = [first, *others]
+        return mean.loc[rows], error.loc[rows], scores
 
     def write(self) -> None:
-        """Write both tables, so that what is finished stays when the rest is stopped."""
-        for name, table in zip(("table", "standard_errors"), self.tables(), strict=True):
-            content = table.to_csv(index_label="classifier").encode()
-            write_atomically(self.out / f"{name}.csv", content)
+        """Write the tables, so that what is finished stays when the rest is stopped."""
+        for name, table in zip(_TABLES, self.tables(), strict=True):
+            write_atomically(self.out / f"{name}.csv", table.to_csv().encode())
 
     def seed_of(self, split: int) -> int:
         """Return the seed of a split's fits."""
@@ -98,7 +120,7 @@ def compare(options: argparse.Namespace, console: Console) -> None:
     """Fit all classifiers on all splits, print the table, and write it with pictures into a folder."""
     began = time.perf_counter()
     _check_numbers(options)
-    options.width = checked_width(options.width)
+    options.width, options.jobs = checked_width(options.width), options.jobs or cpu_count()
     with ExitStack() as stack:
         compiled = stack.enter_context(_compiling(2)) if options.file is None else None
         rows = _read(options, console)
@@ -123,6 +145,7 @@ def compare(options: argparse.Namespace, console: Console) -> None:
                 f"Equal rows are on one side: {min(drawn)} to {max(drawn)} rows to train on."
             )
         _fit_rivals(scored, tables, parts)
+        _print_table(scored)  # no need to wait for the posterior
         with console.status("importing PyMC"):
             import_module("pcvm_pymc.inference.sampling")
         with console.status("compiling the sampler"):
@@ -132,8 +155,8 @@ def compare(options: argparse.Namespace, console: Console) -> None:
             draw(scored, mode, posterior, parts[0], rows.features)
     _report(scored)
     console.print(
-        f"Written to {escape(str(scored.out))}{os.sep}: table.csv, standard_errors.csv, map.zarr, "
-        f"posterior.zarr and pictures. {time.perf_counter() - began:.0f} s in all."
+        f"Written to {escape(str(scored.out))}{os.sep}: table.csv, standard_errors.csv, splits.csv, "
+        f"map.zarr, posterior.zarr and pictures. {time.perf_counter() - began:.0f} s in all."
     )
 
 
@@ -162,20 +185,29 @@ def _splits(
 
 def _fit_rivals(scored: Scored, tables: list[Any], parts: list[Any]) -> None:
     """Fit all but the posterior on every split: our own to tables, as `pcvm fit` does, others to numbers."""
-    from pcvm_pymc.experiments.head_to_head import estimators, fitted_rival, peers
+    from pcvm_pymc.experiments.head_to_head import fitted_rivals
+    from pcvm_pymc.experiments.processes import in_processes
 
-    n_classes, width = len(scored.classes), scored.options.width
-    for split, (table, (X, y, X_test, y_test)) in enumerate(zip(tables, parts, strict=True)):
-        seed = scored.seed_of(split)
-        others = peers(n_classes, *X.shape, seed=seed)
-        own = estimators(n_classes, seed=seed, width=None if width == "auto" else width)
-        models = own | {name: others[name] for name in ("SVC, tuned", "logistic regression")}
-        scored.labels.append(np.searchsorted(scored.classes, y_test))
-        with scored.console.status(f"split {split + 1} of {len(parts)}"):
-            for name, model in models.items():
-                known, new = (table[0], table[2]) if name in own else (X, X_test)
-                scored.add(name, split, fitted_rival(model, known, y, new))
-        scored.write()
+    width, n_classes = scored.options.width, len(scored.classes)
+    same = {"n_classes": n_classes, "width": None if width == "auto" else width}
+    scored.labels = [np.searchsorted(scored.classes, y_test) for *_, y_test in parts]
+    calls = (
+        delayed(fitted_rivals)(split, table, part, seed=scored.seed_of(split), **same)
+        for split, (table, part) in enumerate(zip(tables, parts, strict=True))
+    )
+    n_processes = min(scored.options.jobs, len(parts))
+    try:
+        with (
+            scored.console.status(f"{len(parts)} splits") as status,
+            closing(in_processes(calls, n_processes)) as found,
+        ):
+            for n_done, (split, rivals) in enumerate(found, 1):
+                for name, rival in rivals.items():
+                    scored.add(name, split, rival)
+                scored.write()
+                status.update(f"{n_done} of {len(parts)} splits done")
+    except TerminatedWorkerError:
+        raise MemoryError("a process died, perhaps of too little memory; use --jobs 1") from None
 
 
 def _fit_posteriors(scored: Scored, parts: list[Any]) -> list[Any]:
@@ -250,7 +282,10 @@ def draw(scored: Scored, mode: Any, posterior: Any, split: Any, features: tuple[
     mpl.use("Agg")
     n_splits, n_classes = len(scored.chains), len(scored.classes)
     label = np.concatenate(scored.labels[:n_splits])
-    probability = {k: np.concatenate(each[:n_splits]) for k, each in scored.probability.items()}
+    probability = {
+        name: np.concatenate([each[split] for split in range(n_splits)])
+        for name, each in scored.probability.items()
+    }
     if n_classes > 2:  # drawn together, each class against the rest
         label = (label[:, None] == np.arange(n_classes)).astype(int).ravel()
         probability = {name: each.ravel() for name, each in probability.items()}
@@ -274,7 +309,7 @@ def draw(scored: Scored, mode: Any, posterior: Any, split: Any, features: tuple[
 
 
 def _check_numbers(options: argparse.Namespace) -> None:
-    for name, needed in {"draws": 10, "chains": 2, "seed": 0, "splits": 1, "posteriors": 1}.items():
+    for name, needed in _LEAST.items():
         value = getattr(options, name)
         if value is not None and value < needed:
             raise UsageError(f"--{name} is {value}; needed at least {needed}")
@@ -334,7 +369,7 @@ def _output_folder(options: argparse.Namespace, stack: ExitStack) -> Path:
     Where the default folder has anything else in it the next number is taken; a folder that was named is
     only written into with --force. The settings are written first.
     """
-    settings = {k: v for k, v in vars(options).items() if k not in ("command", "out", "force")}
+    settings = {k: v for k, v in vars(options).items() if k not in _NO_RESULT}
     settings["file"] = str(options.file.resolve()) if options.file else None
     path, number = options.out or Path("pcvm-compare"), 1
     while (found := _occupied(path, settings)) and not options.force:
@@ -344,7 +379,7 @@ def _output_folder(options: argparse.Namespace, stack: ExitStack) -> Path:
         path = Path(f"pcvm-compare-{number}")
     stack.enter_context(alone_in(path))
     if (path / _SETTINGS).exists():
-        for name in ("table.csv", "standard_errors.csv", *PICTURES):
+        for name in (*(f"{each}.csv" for each in _TABLES), *PICTURES):
             (path / name).unlink(missing_ok=True)
     write_atomically(path / _SETTINGS, json.dumps(settings, indent=1).encode())
     return path
@@ -367,33 +402,44 @@ def _occupied(path: Path, settings: dict[str, Any]) -> str:
 # --- what is printed ---------------------------------------------------------------------------
 
 
-def _report(scored: Scored) -> None:
-    """Print the table, how to read it, and one verdict on all chains."""
-    (mean, error), options, chains = scored.tables(), scored.options, scored.chains
-    several = options.splits > 1
-    title = f"held-out scores, mean of {options.splits} split{'s' * several}"
-    title += " ± standard error" * several
-    if options.posteriors != options.splits:
-        title += f" (posterior: {options.posteriors} of them)"
-    table = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True)
-    table.add_column("", no_wrap=True)
-    for heading, _, _ in _COLUMNS.values():
-        table.add_column(heading, justify="right", no_wrap=True)
+def _print_table(scored: Scored) -> None:
+    """Print two lines for each classifier: its means, and its differences to the first one."""
+    mean, error, _ = scored.tables()
+    title = "held-out scores, mean over splits"
+    table = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    table.add_column("\n  won/drawn/lost", no_wrap=True)
+    for key, (heading, _, _) in _COLUMNS.items():
+        below = "- first" * (key in _PAIRED)
+        table.add_column(f"{heading}\n{below}", justify="right", no_wrap=True)
     for name, row in mean.iterrows():
-        cells = []
+        is_first, n_splits = name == mean.index[0], int(row["splits"])
+        counts = "/".join(f"{row[f'log loss {each}']:.0f}" for each in _COUNTS)
+        below = f"  {n_splits} split{'s' * (n_splits > 1)}" + f": {counts}" * (not is_first)
+        cells = [f"{escape(str(name))}\n{below}"]
         for key, (_, factor, digits) in _COLUMNS.items():
             text = "" if np.isnan(row[key]) else f"{factor * row[key]:.{digits}f}"
-            spread = factor * error.loc[name, key]
-            if key in ("error", "log loss") and np.isfinite(spread):
-                text += f" ± {spread:.{digits}f}"
+            if key not in ("vectors", "seconds") and n_splits < mean["splits"].iloc[0]:
+                text = f"({text})" if key in _PAIRED else ""  # not to be read down the column
+            if key in _PAIRED and not is_first:
+                text += f"\n{factor * row[f'{key} difference']:+.{digits}f}"
+                spread = factor * error.loc[name, f"{key} difference"]
+                text += "" if np.isnan(spread) else f" ± {spread:.{digits}f}"
             cells.append(text)
-        table.add_row(escape(str(name)), *cells)
+        table.add_row(*cells)
     scored.console.print(table)
+
+
+def _report(scored: Scored) -> None:
+    """Print the table, how to read it, and one verdict on all chains."""
+    _print_table(scored)
+    chains = scored.chains
     scored.console.print(
+        "Second lines: minus the first row on the splits that both ran on, ± standard error; won, drawn and "
+        "lost are these splits by log loss. In brackets: a mean over fewer splits than the first row's.\n"
         "Each with the hyperparameters that suit it. averaged MAP: PCVMClassifier(), or MPCVMClassifier() "
         "for several classes.\n"
-        "* weights that are not zero, of an average those of its best mode; of the posterior those with 95 % "
-        "of the sum of |w|; support vectors (SVC). s: processor seconds, tuning included.",
+        "vectors: weights that are not zero, of an average those of its best mode; of the posterior those "
+        "with 95 % of the sum of |w|; support vectors (SVC). s: processor seconds, tuning included.",
         style="dim",
     )
     colour, word = "green", "converged"

@@ -133,3 +133,21 @@ def classification_measures(
 def regression_measures(target: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
     """Return the mean squared error, in the unit of the target squared."""
     return {"MSE": float(np.mean((np.asarray(target) - np.asarray(predicted)) ** 2))}
+
+
+def scores(label: ArrayLike, probability: ArrayLike) -> dict[str, float]:
+    """Return error, AUC, 1-RMSE, log loss and expected calibration error of predictions.
+
+    Parameters
+    ----------
+    label : array_like of int, shape (n,)
+        0 and 1, or numbers of several classes.
+    probability : array_like, shape (n,) or (n, n_classes)
+        Of label 1, or of each class. With labels of a single class the AUC is NaN.
+    """
+    label, each = np.asarray(label), np.asarray(probability)
+    if each.ndim == 1:
+        each = np.column_stack([1.0 - each, each])
+    measures = classification_measures(label, each.argmax(axis=1), np.arange(each.shape[1]), each)
+    del measures["test errors"]
+    return measures

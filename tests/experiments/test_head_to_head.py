@@ -1,14 +1,20 @@
+import math
+
 import numpy as np
 import pandas as pd
+from joblib import delayed
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from pcvm_pymc.experiments.head_to_head import (
     as_numbers,
     equal_rows,
+    fitted_rivals,
     kept_together,
+    paired,
     stratified_draws,
 )
+from pcvm_pymc.experiments.processes import in_processes
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
@@ -44,3 +50,32 @@ def test_categories_and_missing_values_as_numbers():
     np.testing.assert_array_equal(of_test[:, 2:], [[1, 0, 0], [0, 0, 0], [0, 0, 1]])
     assert np.isfinite(found).all()
     assert as_numbers(X, X[:3])[0] is X
+
+
+def test_differences_are_those_of_the_splits_of_both():
+    score = {"a": [0.5, 0.25, 0.5, 1.0], "b": [0.25, 0.25, 1.0, 2.0], "c": [0.75, 0.5]}
+    of_splits = {(name, i): x for name, each in score.items() for i, x in enumerate(each)}
+    series = pd.Series(of_splits).rename_axis(["classifier", "split"])
+    found = paired(series.iloc[::-1], "a")  # in any order
+    difference = np.array([-0.25, 0.0, 0.5, 1.0])
+    assert found.loc["b"].tolist() == [0.3125, np.std(difference, ddof=1) / 2, 4, 1, 1, 2]
+    assert found.loc["c"].tolist() == [0.25, 0.0, 2, 0, 0, 2]
+    assert found.loc["a"].tolist() == [0.0, 0.0, 4, 0, 4, 0]
+    single = paired(series[["a", "c"]].drop([("c", 1)]), "a").loc["c"]
+    assert single.difference == 0.25
+    assert math.isnan(single.error)
+
+
+def test_splits_are_the_same_in_any_number_of_processes():
+    points, label = RNG.normal(size=(50, 2)), np.arange(50) % 2
+    points[:, 0] += label
+    draws = stratified_draws(points, label, 30, 20, seed=1)
+    calls = [
+        delayed(fitted_rivals)(i, draw, draw, n_classes=2, seed=i, width=1.0)
+        for i, draw in zip(range(2), draws, strict=False)
+    ]
+    one, two = (dict(in_processes(calls, n)) for n in (1, 2))
+    for split, name in ((i, name) for i in range(2) for name in one[0]):
+        np.testing.assert_array_equal(
+            two[split][name].probability, one[split][name].probability, name
+        )

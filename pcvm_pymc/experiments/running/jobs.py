@@ -3,14 +3,14 @@
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed, parallel_config
+from joblib import delayed
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from sklearn.base import BaseEstimator
 from threadpoolctl import threadpool_limits
@@ -25,6 +25,7 @@ from pcvm_pymc.experiments.classifiers.tuning import (
     vector_counts,
 )
 from pcvm_pymc.experiments.errors import first_line
+from pcvm_pymc.experiments.processes import in_processes
 from pcvm_pymc.experiments.protocols import Problem, cell_seed
 from pcvm_pymc.experiments.running.store import JobName, Progress, Record, RunError
 
@@ -167,23 +168,17 @@ def _in_this_machine(jobs: Sequence[Job], n_processes: int) -> Iterator[Record]:
         return
     finished: set[JobName] = set()
     try:
-        for record in _parallel(jobs, n_processes):
+        for record in in_processes(map(delayed(run_job), jobs), n_processes):
             finished.add(JobName.of(record))
             yield record
     except TerminatedWorkerError:
         # one of them took its worker down (out of memory): alone, each says which it was
         for job in (each for each in jobs if each.name not in finished):
             try:
-                yield from _parallel([job], 2)
+                yield from in_processes([delayed(run_job)(job)], 2)
             except TerminatedWorkerError as error:
                 reason = f"the worker died, perhaps for want of memory: {first_line(error)}"
                 yield failure(job, reason)
-
-
-def _parallel(jobs: Iterable[Job], n_processes: int) -> Iterator[Record]:
-    with parallel_config(backend="loky", inner_max_num_threads=1):
-        run = Parallel(n_processes, return_as="generator_unordered", pre_dispatch="2*n_jobs")
-        yield from run(delayed(run_job)(job) for job in jobs)
 
 
 def _on_a_cluster(jobs: Sequence[Job], address: str) -> Iterator[Record]:
