@@ -33,16 +33,16 @@ NOT_CODE = {
 }
 #: lines of code, or a number of functions or modules, that a room may have
 LIMITS = {
-    "library": 16_100,
-    "core": 7_000,
-    "estimators": 3_400,
-    "experiments": 5_250,
-    "tests": 15_800,
-    "functions of the library": 1_370,
+    "library": 16_700,
+    "core": 7_150,
+    "estimators": 3_650,
+    "experiments": 5_300,
+    "tests": 16_600,
+    "functions of the library": 1_410,
     "modules that a fit imports": 45,
 }
 #: words by which estimators would question themselves, and how often they may do so
-WORDS = {"getattr": 6, "hasattr": 4, "is_named": 9, "model: Any": 13}
+WORDS = {"getattr": 4, "hasattr": 4, "is_named": 9, "model: Any": 11}
 FIT = """
 import sys
 import numpy as np
