@@ -45,6 +45,36 @@ _COLUMNS = {  # heading, factor and digits of what is printed
 }
 
 
+def paired(score: pd.Series, first: str) -> pd.DataFrame:
+    """Return how classifiers differ from the first one in a score, on the splits that both ran on.
+
+    Parameters
+    ----------
+    score : Series
+        Of each classifier and split, less is better; index levels ``classifier`` and ``split``.
+    first : str
+
+    Returns
+    -------
+    DataFrame
+        For each classifier the mean ``difference`` and its standard ``error`` over the ``splits`` of both
+        (NaN for a single one), and on how many of these its score was less, equal and greater: ``won``,
+        ``drawn`` and ``lost``.
+    """
+    table = score.unstack("classifier")
+    difference = table.sub(table[first], axis=0)  # NaN where one of the two did not run
+    return pd.DataFrame(
+        {
+            "difference": difference.mean(),
+            "error": difference.sem(),
+            "splits": difference.count(),
+            "won": (difference < 0).sum(),
+            "drawn": (difference == 0).sum(),
+            "lost": (difference > 0).sum(),
+        }
+    )
+
+
 @dataclass
 class Scored:
     """Scores and predictions of classifiers on several splits.
@@ -90,8 +120,6 @@ class Scored:
         The best mean log loss of those that ran on most splits is first. Then come the others by their
         difference to it, which is of the splits that both ran on, as their means need not be.
         """
-        from pcvm_pymc.experiments.head_to_head import paired
-
         order = pd.DataFrame(self.scores).sort_values("split", kind="stable")  # as if one by one
         scores = order.set_index(["classifier", "split"])
         groups = scores.groupby("classifier", sort=False)

@@ -105,44 +105,14 @@ def fitted_rivals(
         As in `estimators`.
     """
     X, y, X_test, _ = part
-    others = peers(n_classes, *X.shape, seed=seed)
-    found = {
-        name: fitted_rival(model, table[0], y, table[2])
-        for name, model in estimators(n_classes, seed=seed, width=width).items()
-    }
+    own, others = (
+        estimators(n_classes, seed=seed, width=width),
+        peers(n_classes, *X.shape, seed=seed),
+    )
+    found = {name: fitted_rival(each, table[0], y, table[2]) for name, each in own.items()}
     for name in ("SVC, tuned", "logistic regression"):
         found[name] = fitted_rival(others[name], X, y, X_test)
     return split, found
-
-
-def paired(score: pd.Series, first: str) -> pd.DataFrame:
-    """Return how classifiers differ from the first one in a score, on the splits that both ran on.
-
-    Parameters
-    ----------
-    score : Series
-        Of each classifier and split, less is better; index levels ``classifier`` and ``split``.
-    first : str
-
-    Returns
-    -------
-    DataFrame
-        For each classifier the mean ``difference`` and its standard ``error`` over the ``splits`` of both
-        (NaN for a single one), and on how many of these its score was less, equal and greater: ``won``,
-        ``drawn`` and ``lost``.
-    """
-    table = score.unstack("classifier")
-    difference = table.sub(table[first], axis=0)  # NaN where one of the two did not run
-    return pd.DataFrame(
-        {
-            "difference": difference.mean(),
-            "error": difference.sem(),
-            "splits": difference.count(),
-            "won": (difference < 0).sum(),
-            "drawn": (difference == 0).sum(),
-            "lost": (difference > 0).sum(),
-        }
-    )
 
 
 def equal_rows(X: Any, y: NDArray[Any]) -> NDArray[np.intp]:

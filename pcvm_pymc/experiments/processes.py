@@ -25,8 +25,7 @@ def in_processes(calls: Iterable[Any], n_processes: int) -> Generator[Any]:
     if n_processes == 1:
         for function, given, named in calls:
             with one_blas_thread():
-                result = function(*given, **named)
-            yield result
+                yield function(*given, **named)
         return
     with parallel_config(backend="loky", inner_max_num_threads=1):
         run = Parallel(n_processes, return_as="generator_unordered", pre_dispatch="2*n_jobs")
@@ -37,10 +36,9 @@ def in_processes(calls: Iterable[Any], n_processes: int) -> Generator[Any]:
         finally:
             signal.signal(signal.SIGINT, before)
         try:
-            for result in results:
+            for result in results:  # noqa: UP028, which would close them before the filter is set
                 yield result
         finally:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # joblib's, of calls that are stopped on purpose
+            with warnings.catch_warnings(action="ignore"):  # joblib's, of calls stopped on purpose
                 results.close()
             get_reusable_executor().shutdown(kill_workers=True)

@@ -6,12 +6,12 @@ from joblib import delayed
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import StratifiedShuffleSplit
 
+from pcvm_pymc.cli.comparing import paired
 from pcvm_pymc.experiments.head_to_head import (
     as_numbers,
     equal_rows,
     fitted_rivals,
     kept_together,
-    paired,
     stratified_draws,
 )
 from pcvm_pymc.experiments.processes import in_processes

@@ -163,9 +163,6 @@ def executor(jobs: int, dask: str | None) -> Execute:
 
 def _in_this_machine(jobs: Sequence[Job], n_processes: int) -> Iterator[Record]:
     """Yield records as jobs finish."""
-    if n_processes == 1:
-        yield from map(run_job, jobs)
-        return
     finished: set[JobName] = set()
     try:
         for record in in_processes(map(delayed(run_job), jobs), n_processes):
