@@ -197,6 +197,18 @@ def search_features(
 # --- several kernels ---------------------------------------------------------------------------
 
 
+def weighed_kernels(estimation: Estimation, data: TrainingData, n_coupled: int) -> Sequence[str]:
+    """Return the names of the kernels that a choice weighs; none where it is of one.
+
+    Of many rows, or of several scores with many weights together (`n_coupled`), they would not be told apart.
+    """
+    model = estimation.model
+    weighs = model._weighs_kernels and "width" in estimation.chosen
+    few = not model._is_many(len(data.X)) and n_coupled <= 2 * JOINT_WEIGHTS
+    names: Sequence[str] = model._weighed if weighs and few else ()
+    return names
+
+
 def kernels_of(names: Sequence[str], data: TrainingData) -> list[KernelPiece]:
     """Return kernels by their names, and the same of another view of the columns where there is one."""
     found, view = [as_kernel(each) for each in names], view_of(data)
@@ -493,9 +505,8 @@ def _grown(
     found, metric = grow(space, score_of(ranked), least=least), None
     kernels = kernels_of(names, few)
     if model._learns_widths(few, len(folds) == FOLDS):
-        columns = few
-        if len(kernels) > 1:
-            columns = replace(few, X=View(ranks=ranks_of(few.X, few.weight))(few.X))
+        ranks = next((each.view.ranks for each in kernels if isinstance(each, Viewed)), {})
+        columns = replace(few, X=View(ranks)(few.X))
         metric = Metric.learned(columns, folds, spread=space.options.metric_spread)
         found = search_features(ranked, found, space, score_of, (metric, folds))
         metric = replace(metric, share=found.feature_share)

@@ -109,12 +109,11 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
             estimation.fit(data)
         return self
 
-    def _fit_part(self, part: TrainingData, whole: "KernelClassifier") -> Self:
-        """Fit to rows that another estimator has read, with labels of their own."""
+    def _fit_part(self, part: TrainingData, reader: "KernelClassifier") -> Self:
+        """Fit to rows that another estimator of several classes has read, with labels of their own."""
         estimation = self._begin()
-        self.__dict__.update(whole._reading())
-        self.classes_, number = np.unique(part.label, return_inverse=True)
-        label = number if self._takes_several else np.where(number == 1, 1.0, -1.0)
+        self.__dict__.update(reader._reading())
+        self.classes_, label = np.unique(part.label, return_inverse=True)
         # rows that are equal stay as they are, since all parts have the same basis functions
         data = TrainingData(part.X, label, part.weight, groups=part.groups, encoding=part.encoding)
         with self._running(data):

@@ -27,6 +27,7 @@ from pcvm_pymc.estimators.chooser import (
     held_out,
     loosened,
     start_near,
+    weighed_kernels,
 )
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.estimation import Estimation
@@ -102,9 +103,8 @@ class Modes(Estimation):
 
         # which hyperparameters
         few, most = model._search_rows(data, rng, in_chunks=not in_memory)
-        weighs = model._weighs_kernels and in_memory and most_modes > 1 and "width" in self.chosen
-        weighs = weighs and n_coupled(formulation) <= 2 * JOINT_WEIGHTS
-        several = model._weighed if weighs else ()
+        averages = self.averages and in_memory
+        several = weighed_kernels(self, data, n_coupled(formulation)) if averages else ()
         choice = choose(self, few, rng, most=most, several=several)
         choice.publish(model)
         if first is not None:

@@ -39,7 +39,7 @@ from pcvm_pymc.estimators.chains import (
     by_time,
     run_until_agreed,
 )
-from pcvm_pymc.estimators.chooser import JOINT_WEIGHTS, choose
+from pcvm_pymc.estimators.chooser import choose, weighed_kernels
 from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, is_named
 from pcvm_pymc.estimators.formulation import named_hyperprior
 from pcvm_pymc.estimators.modes import Dense
@@ -188,10 +188,8 @@ class Posterior(Estimation):
         few, most = data, None
         if not self.chooser.chosen and isinstance(model.width, str):
             few, most = model._search_rows(data, rng, in_chunks=False)
-        n_weights = len(data.X) * (likelihood.n_scores if likelihood.n_scores > 1 else 0)
-        weighs = model._weighs_kernels and "width" in self.chooser.chosen
-        weighs = weighs and not model._is_many(len(data.X)) and n_weights <= 2 * JOINT_WEIGHTS
-        several = model._weighed if weighs else ()
+        n_coupled = len(data.X) * likelihood.n_scores if likelihood.n_scores > 1 else 0
+        several = weighed_kernels(self.chooser, data, n_coupled)
         choice = choose(self.chooser, few, rng, most=most, several=several)
         choice.publish(model)
         kernels, weights = choice.parts(model._kernel_at)

@@ -132,7 +132,8 @@ def _levels(column: Any) -> tuple[NDArray[Any], bool]:
     found = list(dict.fromkeys(values[~pd.isna(values)].tolist()))
     is_ordered, kind = all(is_real(each) for each in found), pd.Series(column).dtype
     if isinstance(kind, pd.CategoricalDtype) and kind.ordered:
-        found, is_ordered = [each for each in kind.categories if each in set(found)], True
+        known = set(found)
+        found, is_ordered = [each for each in kind.categories if each in known], True
     else:
         try:
             found.sort()

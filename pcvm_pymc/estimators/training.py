@@ -64,8 +64,10 @@ class TrainingData:
         given = first if self.given is None else self.given[first]
         weight = np.bincount(copies, self.weight).astype(float)
         groups = None if self.groups is None else self.groups[first]
-        merged = replace(self, X=self.X[first], label=self.label[first], weight=weight, given=given)
-        return replace(merged, copies=copies, groups=groups)
+        rows, label = self.X[first], self.label[first]
+        return replace(
+            self, X=rows, label=label, weight=weight, given=given, copies=copies, groups=groups
+        )
 
     def of_all(self, values: Array) -> Array:
         """Return values of the rows for all that were given and count, one of each copy."""
