@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.core.pieces import validation
-from pcvm_pymc.core.pieces.likelihood_base import normalised
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.probabilities import normalised
 from pcvm_pymc.estimators.measures import Rival, scores
 from pcvm_pymc.inference.convergence import Convergence, convergence
 from pcvm_pymc.inference.prediction import predict

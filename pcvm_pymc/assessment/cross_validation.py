@@ -19,10 +19,10 @@ from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vecto
 from pcvm_pymc.assessment.leave_one_out import elpd_fields
 from pcvm_pymc.core.pieces.centres import copied_rows, rows_under
 from pcvm_pymc.core.pieces.kernels import KernelPiece
-from pcvm_pymc.core.pieces.likelihood_base import log_average
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import InputWarning, as_features, check_seed, shown
+from pcvm_pymc.core.probabilities import log_average
 from pcvm_pymc.estimators.training import group_numbers, inner_folds
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.estimates import find_map_em

@@ -8,7 +8,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from pcvm_pymc.core.pieces.kernels import MatrixRBF
-from pcvm_pymc.core.pieces.likelihood_base import Weighted, weighted_target
+from pcvm_pymc.core.pieces.row_weights import Weighted, weighted_target
 from pcvm_pymc.core.pieces.validation import as_targets
 from pcvm_pymc.core.validity import Validity, kernel_validity
 from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import Kernel
-from pcvm_pymc.core.pieces.likelihood_base import normalised
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.validation import as_classes, as_labels, check_instance
+from pcvm_pymc.core.probabilities import normalised
 from pcvm_pymc.core.projection import SearchOptions
 from pcvm_pymc.core.projection.choice import Reference
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece
-from pcvm_pymc.core.pieces.likelihood_base import against_rest, plain_target, row_weight
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import LARGEST_CHUNK, one_blas_thread
+from pcvm_pymc.core.pieces.row_weights import against_rest, plain_target, row_weight
 from pcvm_pymc.core.quadratic import Index, add_products
 
 #: where rows and labels lie: `ArrayRows`, or any class with its `n_obs`, `sums` and `against_rest`

@@ -7,7 +7,8 @@ one of, and solvers and samplers take what a row allows them.
 from dataclasses import dataclass
 
 from pcvm_pymc.core.pieces.centres import SignRule, class_signs, label_signs
-from pcvm_pymc.core.pieces.likelihood_base import Weighted
+from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
+from pcvm_pymc.core.pieces.row_weights import Weighted
 from pcvm_pymc.core.problem import Problem
 
 
@@ -182,3 +183,28 @@ def check_mode(problem: Problem) -> None:
             f"hyperprior={problem.hyperprior} has no mode that EM could find; needed a Hyperprior of fixed "
             "scale (rate_shape=None) or a Laplace, or sample"
         )
+
+
+def as_likelihood(likelihood: str | Likelihood, allowed: tuple[str, ...]) -> Likelihood:
+    """Return a likelihood by its name, or as it was given.
+
+    Parameters
+    ----------
+    likelihood : str or Likelihood
+    allowed : tuple of str
+        Names that the row of the family table takes.
+
+    Raises
+    ------
+    ValueError
+        If it is not one of the row's.
+    """
+    if isinstance(likelihood, Likelihood) and likelihood.name in allowed:
+        return likelihood
+    name = ALIASES.get(str(likelihood), likelihood)
+    if isinstance(name, str) and name in allowed:
+        found: Likelihood = LIKELIHOODS[name]()
+        return found
+    raise ValueError(
+        f"likelihood={likelihood!r} is unknown; use one of {allowed}, or a Likelihood object"
+    )

@@ -1,11 +1,10 @@
-"""Class probabilities at latent values, and intervals of them under mixtures of normals."""
+"""Class probabilities at latent values, their sums and averages, and intervals under mixtures of normals."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import logsumexp, ndtr, ndtri
 
-from pcvm_pymc.core.pieces.likelihood_base import log_normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 
@@ -113,3 +112,34 @@ def _quantile(parts: list[LatentNormal], tail: float) -> Array:
             below = ndtr((middle[:, None] - mean) / sd) @ shares < tail
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     return 0.5 * (low + high)
+
+
+def normalised(probability: Array) -> Array:
+    """Return probabilities of classes, along the last axis, of sum one: none is above one.
+
+    An average's weights sum to one but for rounding, as does what a quadrature gives.
+    """
+    return probability / probability.sum(axis=-1, keepdims=True)
+
+
+def log_normalised(log_probability: Array) -> Array:
+    """Return logarithms of class probabilities of sum one: none is above zero, and tails are exact.
+
+    The likeliest class has minus the logarithm of one plus what the others have of it. Where all are beyond
+    the largest number, none is likelier than another.
+    """
+    log_probability = np.maximum(log_probability, np.finfo(float).min)
+    away = log_probability - log_probability.max(axis=-1, keepdims=True)
+    others = np.sort(np.exp(away), axis=-1)[..., :-1]
+    return away - np.log1p(others.sum(axis=-1, keepdims=True))
+
+
+def log_average(log_density: Array, share: Any = None) -> Array:
+    """Return logarithms of averages over the first axis; rounding lifts none above the largest part.
+
+    Shares go in by their logarithms: as factors of a sum, a tiny one of the largest part leaves no digits.
+    """
+    share = 1.0 / len(log_density) if share is None else share
+    with np.errstate(divide="ignore"):  # a share of zero
+        parts = log_density + np.log(share)
+    return np.minimum(logsumexp(parts, axis=0), log_density.max(axis=0))

@@ -7,10 +7,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.pieces.likelihood_base import Weighted, row_weight, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.priors import log_gamma_density
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.row_weights import Weighted, row_weight, weighted_target
 
 
 class Status(Enum):

@@ -8,10 +8,10 @@ from scipy.special import erfcx
 
 from pcvm_pymc.core.evidence import EvidenceProblem, EvidenceResult
 from pcvm_pymc.core.pieces.kernels import RBF, MatrixRBF
-from pcvm_pymc.core.pieces.likelihood_base import row_weight
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.row_weights import row_weight
 from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.core.quadratic import QuadraticModel
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from pcvm_pymc.core.loo import LeaveOneOut, averaging_weights
 from pcvm_pymc.core.metric import PENALTY, SPREAD
-from pcvm_pymc.core.pieces.likelihood_base import log_average
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.pieces.validation import check_real
+from pcvm_pymc.core.probabilities import log_average
 from pcvm_pymc.core.problem import EMResult
 from pcvm_pymc.core.stacking import stacking_weights
 

@@ -27,10 +27,11 @@ from pcvm_pymc.core.pieces.kernels import (
     median_distance,
     width_grid,
 )
-from pcvm_pymc.core.pieces.likelihood_base import log_normalised, plain_target
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
+from pcvm_pymc.core.pieces.row_weights import plain_target
 from pcvm_pymc.core.pieces.transforms import View, Viewed, ranks_of
+from pcvm_pymc.core.probabilities import log_normalised
 from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.core.race import Raced, race
 from pcvm_pymc.estimators.candidates import (

@@ -27,10 +27,10 @@ from pcvm_pymc.core.evidence import (
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import as_centres, choose_share
 from pcvm_pymc.core.pieces.kernels import KernelPiece
-from pcvm_pymc.core.pieces.likelihood_base import Weighted
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS, check_room, chunk_rows
+from pcvm_pymc.core.pieces.row_weights import Weighted
 from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.process import MOST_ROWS, Process

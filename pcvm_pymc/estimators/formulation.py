@@ -8,6 +8,7 @@ import numpy as np
 
 from pcvm_pymc.core.design import ArrayRows, Rows, StreamedDesign
 from pcvm_pymc.core.em import EMOptions, WidthMoves, fit_em
+from pcvm_pymc.core.family import as_likelihood
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import (
     Kernel,
@@ -18,12 +19,12 @@ from pcvm_pymc.core.pieces.kernels import (
     squared_distances,
     width_bounds,
 )
-from pcvm_pymc.core.pieces.likelihood_base import Weighted, majority_label
-from pcvm_pymc.core.pieces.likelihood_base import against_rest as labels_against_rest
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit, as_likelihood
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import chunk_rows, has_room_for_coupled
+from pcvm_pymc.core.pieces.row_weights import Weighted, majority_label
+from pcvm_pymc.core.pieces.row_weights import against_rest as labels_against_rest
 from pcvm_pymc.core.pieces.transforms import Viewed
 from pcvm_pymc.core.pieces.validation import is_real, is_unknown, shown
 from pcvm_pymc.core.problem import EMResult, Problem, Status

@@ -12,12 +12,11 @@ import numpy as np
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.em.options import CLASS_TOLERANCE, TOLERANCE
 from pcvm_pymc.core.pieces.centres import Centres
-from pcvm_pymc.core.pieces.likelihood_base import normalised
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.pieces.validation import as_seed
-from pcvm_pymc.core.probabilities import class_probability
+from pcvm_pymc.core.probabilities import class_probability, normalised
 from pcvm_pymc.estimators.candidates import Candidate, HyperparameterSearch
 from pcvm_pymc.estimators.chooser import (
     FOLDS,

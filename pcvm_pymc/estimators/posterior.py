@@ -15,7 +15,6 @@ from sklearn.utils import gen_batches
 from pcvm_pymc.core.hamiltonian import LogPosterior, Values
 from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_means
 from pcvm_pymc.core.pieces.kernels import FeatureColumns, KernelPiece
-from pcvm_pymc.core.pieces.likelihood_base import against_rest, log_normalised, normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
@@ -25,8 +24,14 @@ from pcvm_pymc.core.pieces.priors import (
     typical_size,
 )
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.row_weights import against_rest
 from pcvm_pymc.core.pieces.validation import as_seed
-from pcvm_pymc.core.probabilities import class_probability, log_class_probability
+from pcvm_pymc.core.probabilities import (
+    class_probability,
+    log_class_probability,
+    log_normalised,
+    normalised,
+)
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.estimators.base import STREAMED
 from pcvm_pymc.estimators.chains import (

@@ -11,13 +11,16 @@ from sklearn.utils import gen_batches
 from pcvm_pymc.core.design import latent_in_blocks
 from pcvm_pymc.core.pieces.centres import Index
 from pcvm_pymc.core.pieces.kernels import KernelPiece
-from pcvm_pymc.core.pieces.likelihood_base import Weighted, log_average, log_normalised, normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.row_weights import Weighted
 from pcvm_pymc.core.probabilities import (
     LatentNormal,
     class_probability,
+    log_average,
     log_class_probability,
+    log_normalised,
+    normalised,
     probability_interval,
 )
 from pcvm_pymc.core.problem import EMResult

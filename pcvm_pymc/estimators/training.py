@@ -11,8 +11,8 @@ from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, Str
 from pcvm_pymc.core.design import Rows
 from pcvm_pymc.core.pieces.centres import Centres, Index, copied_rows, unique_rows
 from pcvm_pymc.core.pieces.encoding import Encoding
-from pcvm_pymc.core.pieces.likelihood_base import weighted_target
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.row_weights import weighted_target
 from pcvm_pymc.core.pieces.validation import as_features, check_shape
 
 type Fold = tuple[Index, Index]

@@ -13,10 +13,9 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from pcvm_pymc import __version__
 from pcvm_pymc.core.pieces.encoding import Column, Encoding
 from pcvm_pymc.core.pieces.kernels import KernelPiece, PerCentre, as_kernel
-from pcvm_pymc.core.pieces.likelihood_base import normalised
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, MultinomialProbit, Probit
 from pcvm_pymc.core.pieces.transforms import NormalScores, View, Viewed
-from pcvm_pymc.core.probabilities import class_probability
+from pcvm_pymc.core.probabilities import class_probability, normalised
 from pcvm_pymc.estimators.tables import Levels
 from pcvm_pymc.experiments.errors import UsageError
 from pcvm_pymc.experiments.tables import MISSING, fields_of

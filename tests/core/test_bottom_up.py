@@ -14,10 +14,10 @@ from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence.bottom_up import Bases, BottomUpOptions, Machine, Search, fit_bottom_up
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihood_base import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior
+from pcvm_pymc.core.pieces.row_weights import Weighted, weighted_target
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.experiments.datasets import load, ripley_mixture
 

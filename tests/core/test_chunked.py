@@ -13,10 +13,10 @@ from pcvm_pymc.core.em.rows import DenseRows, StreamedRows
 from pcvm_pymc.core.evidence import EvidenceProblem
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihood_base import majority_label
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.resources import chunk_rows, has_room_for_coupled
+from pcvm_pymc.core.pieces.row_weights import majority_label
 from pcvm_pymc.core.problem import Problem, Status
 
 TIGHT = EMOptions(tol=1e-9)

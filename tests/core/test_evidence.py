@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from pcvm_pymc import Hyperprior, Laplace, Status
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_batch, fit_rvm, posterior
 from pcvm_pymc.core.evidence.active_set import gains
-from pcvm_pymc.core.evidence.problem import augmentation, predictive_moments, star_moments
+from pcvm_pymc.core.evidence.prediction import augmentation, predictive_moments, star_moments
 from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit, StudentT
 from pcvm_pymc.core.problem import Problem

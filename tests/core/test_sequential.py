@@ -18,8 +18,8 @@ from pcvm_pymc.core.evidence.columns import ComputedBases, DenseColumns, LowRank
 from pcvm_pymc.core.evidence.problem import columns_of
 from pcvm_pymc.core.evidence.relevance import fit_batch, fit_rvm, fit_sequential
 from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline, rbf, squared_distances
-from pcvm_pymc.core.pieces.likelihood_base import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, Probit, StudentT
+from pcvm_pymc.core.pieces.row_weights import Weighted, weighted_target
 
 NOISE, SEARCH = 0.3, "pcvm_pymc.core.evidence.relevance"
 LINKS = {each.name: each for each in (Logit(), Probit())}

@@ -12,9 +12,9 @@ from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.family import check_solver
 from pcvm_pymc.core.loo import check_step, leave_one_out
 from pcvm_pymc.core.pieces.kernels import RBF
-from pcvm_pymc.core.pieces.likelihood_base import Weighted, weighted_target
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Normal, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
+from pcvm_pymc.core.pieces.row_weights import Weighted, weighted_target
 from pcvm_pymc.core.problem import Problem, Status
 
 # one problem, under which a fit with weights finds the same mode as that of repeated rows

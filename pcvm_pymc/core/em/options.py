@@ -7,8 +7,8 @@ import numpy as np
 
 from pcvm_pymc.core.design import FirstResponses, StreamedDesign
 from pcvm_pymc.core.nonnegative import ridge_solve, solve_nonnegative
-from pcvm_pymc.core.pieces.likelihood_base import majority_label, plain_target
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.row_weights import majority_label, plain_target
 from pcvm_pymc.core.pieces.validation import check_choice, check_real, check_whole
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import BorderedGram

@@ -3,14 +3,12 @@
 from pcvm_pymc.core.evidence.active_set import posterior
 from pcvm_pymc.core.evidence.bottom_up import BottomUpOptions, fit_bottom_up
 from pcvm_pymc.core.evidence.columns import ComputedBases
+from pcvm_pymc.core.evidence.prediction import augmentation, predictive_moments, star_moments
 from pcvm_pymc.core.evidence.problem import (
     EvidenceOptions,
     EvidenceProblem,
     EvidenceResult,
-    augmentation,
-    predictive_moments,
     rotated_problem,
-    star_moments,
 )
 from pcvm_pymc.core.evidence.relevance import (
     METHODS,

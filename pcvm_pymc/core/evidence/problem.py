@@ -1,15 +1,15 @@
-"""What type-II maximum likelihood is given, its results, and predictions with them (RVM and RVM*)."""
+"""What type-II maximum likelihood is given, and its results."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.design import StreamedDesign
-from pcvm_pymc.core.evidence.active_set import Model, Posterior, posterior, sum_of_squares
+from pcvm_pymc.core.evidence.active_set import Model, posterior
 from pcvm_pymc.core.evidence.columns import (
     Columns,
     ComputedBases,
@@ -18,9 +18,13 @@ from pcvm_pymc.core.evidence.columns import (
     LowRankColumns,
     StreamedColumns,
 )
-from pcvm_pymc.core.family import FAMILY, check_solver
-from pcvm_pymc.core.pieces.likelihood_base import Likelihood, ScaleLikelihood
-from pcvm_pymc.core.pieces.likelihoods import Normal, StudentT, as_likelihood
+from pcvm_pymc.core.family import FAMILY, as_likelihood, check_solver
+from pcvm_pymc.core.pieces.likelihoods import (
+    Likelihood,
+    Normal,
+    ScaleLikelihood,
+    StudentT,
+)
 from pcvm_pymc.core.pieces.priors import ROUNDING, Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_real, check_whole, shown
@@ -426,89 +430,3 @@ def result_at(
 
 
 # --- predictions -----------------------------------------------------------------------------------
-
-
-def predictive_moments(Phi_active: Array, result: EvidenceResult) -> tuple[Array, Array]:
-    """Return mean and variance of the latent function at new rows, shape (n_new,) each.
-
-    Chmielewski et al. (2019) eq. 9 without the noise, which is that of a new target.
-
-    Parameters
-    ----------
-    Phi_active : ndarray, shape (n_new, n_active)
-        The kept bases, ``result.active``, at the new rows.
-    result : EvidenceResult
-    """
-    bases = _with_constant(Phi_active)
-    mean = Phi_active @ result.weight[result.active] + result.bias
-    return mean, np.maximum(np.einsum("ij,jk,ik->i", bases, result.covariance, bases), 0.0)
-
-
-def _with_constant(Phi: Array) -> Array:
-    return np.column_stack([Phi, np.ones(len(Phi))])
-
-
-class Augmentation(NamedTuple):
-    """What RVM* needs of a fit in addition to its result; all training rows must be kept.
-
-    Attributes
-    ----------
-    kept : ndarray of bool, shape (n_active + 1,)
-        Which of the active bases and, last, the constant are in the model: the bias may not be.
-    end : Posterior
-        Of the weights of those.
-    orthogonal : tuple of ndarray, shape (n_obs, n_kept) and (n_kept, n_kept)
-        See `Posterior.orthogonal`.
-    target_variance : float
-    """
-
-    kept: NDArray[np.bool_]
-    end: Posterior
-    orthogonal: tuple[Array, Array]
-    target_variance: float
-
-
-def augmentation(problem: EvidenceProblem, result: EvidenceResult) -> Augmentation:
-    """Return what `star_moments` needs of a fitted regression."""
-    alpha = np.append(result.alpha[result.active], result.bias_alpha)
-    kept, target = np.isfinite(alpha), problem.centred
-    bases = _with_constant(problem.Phi[:, result.active])[:, kept]
-    end = posterior(bases, alpha[kept], target, problem.likelihood.with_noise(result.noise))
-    return Augmentation(kept, end, end.orthogonal(bases), float(np.var(target)))
-
-
-def star_moments(
-    Phi_active: Array,
-    at_training: Array,
-    at_itself: Array,
-    result: EvidenceResult,
-    fitted: Augmentation,
-) -> tuple[Array, Array]:
-    """Return mean and variance of the latent function with one more basis on each new row (RVM*).
-
-    Chmielewski et al. (2019) eq. 16 (Rasmussen & Quinonero-Candela 2005), which is exact, with the new
-    basis' precision K(x*, x*)^2 / var(t): it may contribute as much as the targets vary.
-    Re-estimating it would usually give infinity.
-
-    Parameters
-    ----------
-    Phi_active : ndarray, shape (n_new, n_active)
-        The kept bases at the new rows.
-    at_training : ndarray, shape (n_obs, n_new)
-        The new rows' own bases at the training rows.
-    at_itself : ndarray, shape (n_new,)
-        Each new row's own basis there, K(x*, x*).
-    result : EvidenceResult
-    fitted : Augmentation
-    """
-    mean, variance = predictive_moments(Phi_active, result)
-    end, weighted = fitted.end, at_training / result.noise
-    U = fitted.orthogonal[0].T @ weighted
-    V = end.half.T @ _with_constant(Phi_active)[:, fitted.kept].T
-    q, e = end.score @ at_training, at_itself - np.einsum("ij,ij->j", U, V)
-    s = sum_of_squares(fitted.orthogonal, weighted)
-    # the precision of a weight with which the basis alone varies as the targets do
-    with np.errstate(divide="ignore", invalid="ignore"):
-        total = s + at_itself**2 / fitted.target_variance
-    gain = np.divide(e, total, out=np.zeros_like(e), where=total > 0)
-    return mean + gain * q, variance + gain * e

@@ -1,24 +1,162 @@
 """Likelihoods of a latent function: log density, slope, curvature and its bound, inverse link."""
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, gammaln, log_expit
 
 from pcvm_pymc.core.pieces import probit
-from pcvm_pymc.core.pieces.likelihood_base import (
-    Likelihood,
-    RowTerms,
-    ScaleLikelihood,
-    normalised,
-)
 from pcvm_pymc.core.pieces.multinomial import class_probabilities, class_terms, fractional_terms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_real, is_unknown
 
 _LOG_2PI = np.log(2.0 * np.pi)
+
+
+class RowTerms(NamedTuple):
+    """Log likelihood of some rows, with slope and curvature in their latent values.
+
+    Attributes
+    ----------
+    log_likelihood : float
+        Summed over the rows.
+    slope : ndarray, shape (n_rows, n_scores)
+        Of each row's log likelihood in its latent values.
+    curvature : ndarray, shape (n_rows,)
+        A bound of its downward curvature in any direction, never negative.
+    """
+
+    log_likelihood: float
+    slope: Array
+    curvature: Array
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """How targets depend on the latent function: the base of all likelihoods.
+
+    A likelihood is a frozen dataclass whose fields are its nuisance parameters. Each method takes
+    ``(latent, target)``: latent values of shape (n_obs,), or (n_obs, n_scores) where there are
+    several scores, and targets of shape (n_obs,): labels -1. and +1., numbers of classes, or
+    numbers.
+    """
+
+    name: ClassVar[str]
+    #: what targets are: "labels" (-1. and +1.), "classes" (0 to n_scores - 1) or "numbers"
+    targets: ClassVar[str] = "labels"
+    #: how much the latent function's variance counts, see `moderated`
+    spread: ClassVar[float] = 0.0
+    #: whether the curvature is one number, `bound`, at every row and latent value
+    is_quadratic: ClassVar[bool] = False
+
+    @property
+    def n_scores(self) -> int:
+        """Number of latent values of a row."""
+        return 1
+
+    @property
+    def bound(self) -> float:
+        """The largest downward curvature that occurs, in any direction of a row's latent values."""
+        raise NotImplementedError
+
+    def log_density(self, latent: Array, target: NDArray[Any]) -> Array:
+        """Return log p(target | latent) of each row, shape (n_obs,)."""
+        raise NotImplementedError
+
+    def score(self, latent: Array, target: NDArray[Any]) -> Array:
+        """Return its slope in the latent values, shape of `latent`."""
+        raise NotImplementedError
+
+    def value_and_score(self, latent: Array, target: NDArray[Any]) -> tuple[Array, Array]:
+        """Return log density and slope together, for a sampler; to about 1e-4."""
+        return self.log_density(latent, target), self.score(latent, target)
+
+    def curvature(self, latent: Array, target: NDArray[Any]) -> Array:
+        """Return a row's downward curvature, shape (n_obs,), from zero to `bound`.
+
+        Minus the second derivative where that is not negative; where the density is not log-concave, or
+        a row has several latent values, a bound of it.
+        """
+        raise NotImplementedError
+
+    def hessian(self, latent: Array, target: NDArray[Any]) -> Array:
+        """Return minus the second derivative in all scores, shape (n_obs, n_scores, n_scores)."""
+        return self.curvature(latent, target)[:, None, None]
+
+    def probability(self, latent: Array) -> Array:
+        """Return the probability of +1, shape of `latent`; of each class where there are several."""
+        raise TypeError(f"targets under {self.name!r} are numbers; they have no probabilities")
+
+    @property
+    def of_labels(self) -> "Likelihood":
+        """The likelihood whose density is the probability of a label; by default this one."""
+        return self
+
+    @classmethod
+    def check_targets(cls, target: NDArray[Any]) -> None:
+        """Raise ValueError where targets are none of this likelihood's; by default all are."""
+
+    def with_noise(self, noise: float) -> Self:
+        """Return the same likelihood of another scale; itself where it has none."""
+        return self
+
+    def target_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Return mean and variance of new numbers, given those of their latent values."""
+        raise TypeError(f"targets under {self.name!r} are classes; they have no mean")
+
+    def log_likelihood(self, latent: Array, target: NDArray[Any]) -> float:
+        """Return the log density, summed over the rows."""
+        return float(self.log_density(latent, target).sum())
+
+    def moderated(self, mean: Array, variance: Array) -> Array:
+        """Return the latent value whose probability is the average one under a normal.
+
+        Exact for the probit, MacKay's (1992) approximation for the logit. Its sign is that of the mean.
+        """
+        return mean / np.sqrt(1.0 + self.spread * variance)
+
+    def terms(self, latent: Array, target: NDArray[Any], *, rough: bool = False) -> RowTerms:
+        """Return the terms of rows at latent values of shape (n_rows, n_scores).
+
+        `rough` terms have three digits where that is cheaper: for steps that only point the way.
+        """
+        values, slope = latent[:, 0], self.score(latent[:, 0], target)[:, None]
+        return RowTerms(self.log_likelihood(values, target), slope, self.curvature(values, target))
+
+    def response(self, target: NDArray[Any]) -> Array | None:
+        """Return latent responses to begin with, shape (n_obs, n_scores); None: those of the weights."""
+        return None
+
+
+@dataclass(frozen=True)
+class ScaleLikelihood(Likelihood):
+    """Numbers around the latent function with a noise scale: the base of normal and Student-t.
+
+    Parameters
+    ----------
+    noise : float
+        The scale, positive; NaN where it is to be estimated.
+    """
+
+    noise: float = np.nan
+    targets: ClassVar[str] = "numbers"
+    #: about where targets lie
+    middle: ClassVar[Any] = staticmethod(np.mean)
+
+    def with_noise(self, noise: float) -> Self:
+        """Return the same likelihood of another scale."""
+        return replace(self, noise=noise)
+
+    @property
+    def variance(self) -> float:
+        """Variance of a target around the latent function."""
+        return self.noise**2
+
+    def target_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Return the latent mean, and the latent variance plus that of the noise."""
+        return mean, variance + self.variance
 
 
 @dataclass(frozen=True)
@@ -228,7 +366,7 @@ class Normal(ScaleLikelihood):
 
 @dataclass(frozen=True)
 class StudentT(ScaleLikelihood):
-    """Targets Student-t around the latent function: outliers pull but little (Tipping & Lawrence 2005).
+    """Targets Student-t around the latent function: outliers have little effect (Tipping & Lawrence 2005).
 
     Not log-concave: as a scale mixture of normals it has the expected precision of each row as its curvature,
     ``(degrees + 1) / (degrees noise^2 + r^2)`` at a residual r.
@@ -321,7 +459,7 @@ class MultinomialProbit(Likelihood):
         """Return the terms of rows; `rough` ones by a rule that leaves 1e-4, in two fifths of the time.
 
         Minus the second derivative is the Laplacian matrix of a graph over the classes: its largest
-        eigenvalue is at most twice a diagonal entry, of which the own class has the largest.
+        eigenvalue is at most twice a diagonal entry, of which the target's class has the largest.
         """
         value, slope, curvature = class_terms(latent, target, accuracy=1e-3 if rough else 1e-10)
         return RowTerms(float(value.sum()), slope, np.minimum(1.0, 2.0 * curvature))
@@ -333,11 +471,11 @@ class MultinomialProbit(Likelihood):
 
     def probability(self, latent: Array) -> Array:
         """Return the probability of each class, shape (..., n_classes)."""
-        flat = latent.reshape(-1, latent.shape[-1])
-        return normalised(class_probabilities(flat, accuracy=1e-8)).reshape(latent.shape)
+        found = class_probabilities(latent.reshape(-1, latent.shape[-1]), accuracy=1e-8)
+        return (found / found.sum(axis=1, keepdims=True)).reshape(latent.shape)
 
     def response(self, target: NDArray[np.int64]) -> Array:
-        """Return 10.5 for the own class and 0.5 for the others, shape (n_obs, n_classes).
+        """Return 10.5 for the target's class and 0.5 for the others, shape (n_obs, n_classes).
 
         The mRVM's authors draw u uniformly and take 10 + u and u. The end depends on them wherever the
         hyperprior is improper.
@@ -353,31 +491,3 @@ LIKELIHOODS: dict[str, type[Any]] = {
     each.name: each
     for each in (Probit, NoisyProbit, NormalProbability, Logit, Normal, StudentT, MultinomialProbit)
 }
-
-
-def as_likelihood(
-    likelihood: str | Likelihood, allowed: tuple[str, ...], **nuisance: Any
-) -> Likelihood:
-    """Return a likelihood by its name, or as it was given.
-
-    Parameters
-    ----------
-    likelihood : str or Likelihood
-    allowed : tuple of str
-        Names that the row of the family table takes.
-    **nuisance
-        Parameters of the likelihood, where a name is given.
-
-    Raises
-    ------
-    ValueError
-        If it is not one of the row's.
-    """
-    if isinstance(likelihood, Likelihood) and likelihood.name in allowed and not nuisance:
-        return likelihood
-    name = ALIASES.get(str(likelihood), likelihood)
-    if isinstance(name, str) and name in allowed:
-        return LIKELIHOODS[name](**nuisance)
-    raise ValueError(
-        f"likelihood={likelihood!r} is unknown; use one of {allowed}, or a Likelihood object"
-    )

@@ -8,9 +8,9 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
-from pcvm_pymc.core.pieces.likelihood_base import plain_target
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.row_weights import plain_target
 from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
 
