@@ -187,7 +187,7 @@ def test_the_folder_of_a_comparison(csv, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.usefixtures("short_chains")
-def test_compare_takes_several_classes(tmp_path, capsys):
+def test_compare_is_multiclass_classes(tmp_path, capsys):
     X, label = blobs(48, seed=91)
     frame = pd.DataFrame(X, columns=["height", "weight"])
     frame["sort"] = np.where(X[:, 1] > 0.4, "[/x]", np.where(label > 0, "cat", "dog"))

@@ -126,7 +126,7 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
             "a classifier does not keep its training data; needed project(classifier, X, y)"
         )
     inputs = model._inputs(X)
-    label, classes = (as_classes if model._takes_several else as_labels)(y, len(inputs))
+    label, classes = (as_classes if model._is_multiclass else as_labels)(y, len(inputs))
     if not np.array_equal(classes, model.classes_):
         raise ValueError(
             f"y has the classes {classes.tolist()}; needed the classifier's {model.classes_.tolist()}"

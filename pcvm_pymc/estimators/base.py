@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.centres import Centres, choose_share, has_clusters_of_copies
-from pcvm_pymc.core.pieces.encoding import Encoding
 from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, as_kernel, as_width
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
@@ -31,7 +29,7 @@ from pcvm_pymc.core.problem import Status
 from pcvm_pymc.estimators.candidates import OPTIONS, ChoiceOptions
 from pcvm_pymc.estimators.estimation import BY_ROWS, CHOSEN, OF_ESTIMATIONS, Estimation, is_named
 from pcvm_pymc.estimators.features import Metric, relevance
-from pcvm_pymc.estimators.tables import Levels
+from pcvm_pymc.estimators.tables import TableReader, is_dask
 from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData, group_numbers
 
 _log = logging.getLogger(__name__)
@@ -104,21 +102,6 @@ _PER_SECOND = 6e10  # multiplications and additions, of one core
 NESTED: ContextVar[bool] = ContextVar("within another fit", default=False)
 
 
-def is_dask(X: Any) -> bool:
-    """Whether an input is a Dask collection, as Dask says."""
-    # nothing is one before Dask is imported
-    return "dask" in sys.modules and bool(sys.modules["dask"].is_dask_collection(X))
-
-
-def with_names(values: Array, names: list[str] | None) -> Any:
-    """Return values as a table whose columns have names, or as they are."""
-    if names is None:
-        return values
-    import pandas as pd
-
-    return pd.DataFrame(values, columns=names)
-
-
 @contextmanager
 def nested() -> Iterator[None]:
     """Fits within this context say nothing about their rows."""
@@ -152,7 +135,7 @@ class _Lines(logging.Handler):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class KernelMachine(BaseEstimator):
+class KernelMachine(TableReader, BaseEstimator):
     """Base of all estimators: their arguments are the fields of a dataclass, these three first.
 
     Fitted state, private state included, has names that end in an underscore: a new fit begins by
@@ -164,11 +147,7 @@ class KernelMachine(BaseEstimator):
     basis: Any = "auto"
 
     status_: Status | list[Status] = field(init=False)
-    #: how a table's features become the columns that are fitted
-    _levels_: Levels = field(init=False, default=Levels())
-    _encoding_: Encoding | None = field(init=False, default=None)
-    if TYPE_CHECKING:  # arguments that every estimator has, each in its own order
-        categorical_features: Any = "from_dtype"
+    if TYPE_CHECKING:  # arguments that every estimator has, each in its order
         memory_limit: float | None = None
         random_state: Any = None
         estimation: str = "auto"
@@ -393,11 +372,11 @@ class KernelMachine(BaseEstimator):
         validation.warn_constant(X)
         if self._is_rbf and np.ndim(self.width) == 0:
             some = X[:: max(1, len(X) // 5000)]
-            several = ((some > some.min(axis=0)) & (some < some.max(axis=0))).any(axis=0)
+            varied = ((some > some.min(axis=0)) & (some < some.max(axis=0))).any(axis=0)
             names = vars(self).get("feature_names_in_", np.arange(self.n_features_in_))
             names = names if self._encoding_ is None else names[self._encoding_.features]
-            if several.any():  # columns of two values are indicators
-                validation.warn_unscaled(some[:, several], names[several])
+            if varied.any():  # columns of two values are indicators
+                validation.warn_unscaled(some[:, varied], names[varied])
         holds_out = self._width_rule in BY_ROWS and self._has_width
         ungrouped = data.groups is None and holds_out and len(X) >= _FEW_ROWS
         if ungrouped and has_clusters_of_copies(X):
@@ -460,41 +439,6 @@ class KernelMachine(BaseEstimator):
     def __dask_tokenize__(self) -> str:
         """Return a hash of arguments and fit; Dask's own of a dataclass is that of its fields alone."""
         return str(joblib.hash(self))
-
-    def _inputs(self, X: Any) -> Array:
-        """Return new inputs for a fitted estimator, in the columns that it was fitted to."""
-        check_is_fitted(self)
-        if self._encoding_ is None:
-            values: Array = self._named(X, validation.as_features(X), reset=False)
-            return values
-        names = validation.column_names(X) if self._levels_.of_feature else None
-        if names is not None:  # before categories are read by their places
-            self._named(X, np.zeros((1, len(names))), reset=False)
-        return self._encoding_(self._named(X, self._levels_.numbers(X), reset=False))
-
-    def _read(self, X: Any, *y: Any, **how: Any) -> Any:
-        """Return training inputs as numbers, and targets where they are given, checked.
-
-        Categories are codes, and missing values NaN. As scikit-learn's `validate_data`.
-        """
-        self._levels_ = Levels.of(X, self.categorical_features)
-        return self._named(X, self._levels_.numbers(X), *y, **how)
-
-    def _reading(self) -> dict[str, Any]:
-        """Return the attributes by which a fitted estimator reads tables."""
-        names = ("n_features_in_", "feature_names_in_", "_levels_", "_encoding_")
-        return {name: vars(self)[name] for name in names if name in vars(self)}
-
-    def _encoded(self, values: Array, count: Array | None = None) -> Array:
-        """Return training inputs that were read in the columns that are fitted, and keep how."""
-        levels = self._levels_
-        self._encoding_ = Encoding.of(values, levels.of_feature, levels.ordered, count)
-        return self._encoding_(values)
-
-    def _named(self, X: Any, values: Array, *y: Any, **how: Any) -> Any:
-        """Return values under the names of the columns of `X`; they are kept, or compared with known ones."""
-        table = with_names(values, validation.column_names(X))
-        return validate_data(self, table, *y, dtype=float, ensure_all_finite="allow-nan", **how)
 
     def _set_widths(self, width: Any, metric: Metric | None) -> None:
         """Set the widths of the features and how relevant each is, of a fit with the RBF.

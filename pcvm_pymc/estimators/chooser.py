@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_classifier
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import LeaveOneOut, leave_one_out
@@ -25,7 +24,6 @@ from pcvm_pymc.core.pieces.kernels import (
     Radial,
     as_kernel,
     median_distance,
-    width_grid,
 )
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
@@ -33,7 +31,6 @@ from pcvm_pymc.core.pieces.row_weights import plain_target
 from pcvm_pymc.core.pieces.transforms import View, Viewed, ranks_of
 from pcvm_pymc.core.probabilities import log_normalised
 from pcvm_pymc.core.problem import EMResult, Problem
-from pcvm_pymc.core.race import Raced, race
 from pcvm_pymc.estimators.candidates import (
     Candidate,
     HyperparameterSearch,
@@ -42,12 +39,12 @@ from pcvm_pymc.estimators.candidates import (
     WidthSelection,
     grow,
 )
-from pcvm_pymc.estimators.estimation import BY_ROWS, Estimation
+from pcvm_pymc.estimators.estimation import Estimation
 from pcvm_pymc.estimators.features import Metric
 from pcvm_pymc.estimators.formulation import ROUGH, Formulation, against_rest
-from pcvm_pymc.estimators.training import Fold, TrainingData, basis_for, inner_folds
+from pcvm_pymc.estimators.refits import choose_on_a_line
+from pcvm_pymc.estimators.training import FOLDS, Fold, TrainingData, inner_folds
 
-FOLDS = 5  # which weigh one width against widths per feature
 #: of two classes: rows by which candidates are scored, where there are more than twice as many
 SEARCH_ROWS = 400
 #: of several classes: the same, and weights up to which all scores are fitted together at a candidate
@@ -55,8 +52,6 @@ CLASS_ROWS, JOINT_WEIGHTS = 500, 500
 #: heaviest candidates of the first kernel, at which the others are tried: growing grids for each of four
 #: kernels gains .0006 nats on eleven sets, and takes 1.6 times as long
 OTHER_KERNELS = 3
-_IMPOSSIBLE = -1e3  # a log density that is as good as none
-_FACTORS = (0.36, 0.6, 1.0, 1.65)  # of the median distance, for widths per feature that are raced
 
 # --- scores of a candidate ---------------------------------------------------------------------
 
@@ -218,8 +213,8 @@ def kernels_of(names: Sequence[str], data: TrainingData) -> list[KernelPiece]:
 
 def view_of(data: TrainingData) -> View | None:
     """Return the other view of the columns: ranks of skewed ones, codes of ordered levels."""
-    parts = {} if data.encoding is None else data.encoding.plain(data.X, data.weight)
-    found = View(ranks=ranks_of(data.X, data.weight), **parts)
+    view = View() if data.encoding is None else data.encoding.view(data.X, data.weight)
+    found = replace(view, ranks=ranks_of(data.X, data.weight))
     return found if found.name else None
 
 
@@ -234,8 +229,8 @@ def search_kernels(
 ) -> HyperparameterSearch:
     """Return the search over several kernels, from that over the first one.
 
-    The others are tried at the heaviest candidates of the first, as many steps from the median distance of
-    their own, with the same relative widths of the features, of the same share.
+    The others are tried at the heaviest candidates of the first, as many steps from their
+    median distance, with the same relative widths of the features, of the same share.
 
     Parameters
     ----------
@@ -279,104 +274,6 @@ def search_kernels(
     )
 
 
-# --- refits on folds ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Refits:
-    """Races of widths by refits on folds.
-
-    Attributes
-    ----------
-    estimation : Estimation
-        Of the refits, looser than that of the fit that is kept.
-    data : TrainingData
-    folds : list of (ndarray, ndarray)
-    most_bases : int or None
-        Of a refit: more are replaced by a choice of so many.
-    follow : callable
-        Called after each refit.
-    """
-
-    estimation: Estimation
-    data: TrainingData
-    folds: list[Fold]
-    most_bases: int | None
-    follow: Callable[[], object]
-
-    def log_density(self, width: Any, k: int) -> Array:
-        """Return log densities of a fold's rows, by a fit to the others at a width."""
-        data, (train, test) = self.data, self.folds[k]
-        basis = basis_for(self.estimation.model._resolved_basis(len(train)), data.X, train)
-        if self.most_bases is not None and len(train) > self.most_bases:
-            basis = self.most_bases
-        predictor = self.estimation.fitted(data.some(train), width, basis)
-        self.follow()
-        return np.asarray(predictor.log_density(data.X[test], data.label[test]))
-
-    def race(
-        self,
-        n_candidates: int,
-        log_density: Callable[[int, int], Array],
-        *,
-        to_the_end: bool = False,
-    ) -> Raced:
-        """Return the race of candidates, ``(candidate, fold) -> log densities``."""
-
-        def scored(i: int, k: int) -> Array:
-            PROGRESS.info("candidate %d for the width, fold %d", i + 1, k + 1)
-            return log_density(i, k)
-
-        counts = [self.data.count[test] for _, test in self.folds]
-        patience = self.estimation.model._choice
-        return race(n_candidates, scored, counts, patience, to_the_end=to_the_end)
-
-    def favour(self, log_density: Callable[[int, int], Array]) -> bool:
-        """Whether held-out rows favour the second of two candidates, by more than the penalty of a metric."""
-        both = self.race(2, log_density)
-        n = min(map(len, both.log_density))  # rows of the folds that both ran on
-        one, other = (np.maximum(each[:n], _IMPOSSIBLE) for each in both.log_density)
-        count = np.concatenate([self.data.count[test] for _, test in self.folds])
-        penalty = self.estimation.model._choice.metric_penalty
-        return share_of_widths(one, other, count[:n], penalty=penalty) > 0.5
-
-    def features(self, width: float, metric: Metric) -> tuple[Any, Metric]:
-        """Return widths per feature where held-out rows favour them, else the best one `width`.
-
-        In each fold the relative widths are those of its training rows. Their common factor is raced, then
-        the best against one width.
-        """
-        X = self.data.X
-        # a width far from the median distance is often a makeshift against features without effect
-        factors = np.sqrt(width / median_distance(X)) * np.array(_FACTORS)
-
-        def at(factor: float, k: int) -> Array:
-            relative = metric.by_fold[k]
-            return factor * median_distance(X[self.folds[k][0]] / relative) * relative
-
-        raced = self.race(len(factors), lambda i, k: self.log_density(at(factors[i], k), k))
-        best = factors[raced.tried[raced.scores.argmax()]]
-        if not self.favour(lambda i, k: self.log_density(at(best, k) if i else width, k)):
-            return width, metric
-        widths = best * median_distance(X / metric.relative) * metric.relative
-        return widths, replace(metric, share=1.0)
-
-    def seen(self, view: View, width: float) -> "tuple[Refits, float] | None":
-        """Return the races of another view of the columns, and a width there, where held-out rows favour it.
-
-        The width is as many times the median distance as that of the columns.
-        """
-        other = replace(self, data=replace(self.data, X=view(self.data.X)))
-        ratio = median_distance(other.data.X) / median_distance(self.data.X)
-        parts = (self, width), (other, ratio * width)
-        if not self.favour(lambda i, k: parts[i][0].log_density(parts[i][1], k)):
-            return None
-        return other, ratio * width
-
-
-#: widths that are given, most basis functions of a fit, and what is called after each fit
-type _Line = tuple[Array | None, int | None, Callable[[], object]]
-
 # --- the choice --------------------------------------------------------------------------------
 
 
@@ -417,11 +314,11 @@ class Choice:
     ) -> tuple[list[KernelPiece], list[float]]:
         """Return the kernels, each at a width, that count, and their weights.
 
-        `kernel_at` is ``width -> kernel`` where several were not weighed.
+        `kernel_at` is ``width -> kernel`` where it was not chosen.
         """
         found, weights = self.search.distinct() if self.grown else ([self.best], [1.0])
-        several = [as_kernel(p.at["kernel"], p.width) for p in found if "kernel" in p.at]
-        return several or [kernel_at(each.width) for each in found], weights
+        chosen = [as_kernel(p.at["kernel"], p.width) for p in found if "kernel" in p.at]
+        return chosen or [kernel_at(each.width) for each in found], weights
 
     def publish(self, model: Any) -> None:
         """Set what a user reads of the choice."""
@@ -440,7 +337,7 @@ def choose(
     rng: np.random.Generator,
     *,
     most: int | None = None,
-    several: Sequence[str] = (),
+    kernels: Sequence[str] = (),
     widths: Array | None = None,
     follow: Callable[[], object] = lambda: None,
 ) -> Choice:
@@ -455,7 +352,7 @@ def choose(
         For folds, and for the rows by which candidates are scored.
     most : int, optional
         Basis functions of a candidate's fit; more are replaced by a choice of so many.
-    several : sequence of str
+    kernels : sequence of str
         Names of kernels that are weighed, the estimator's first; none where it has one.
     widths : ndarray, optional
         Candidates on a line. Default: nine around the median distance.
@@ -467,12 +364,14 @@ def choose(
     if "width" in chosen:
         at = {"width": median_distance(data.X)}
     elif estimation.model._has_width:
-        at, metric, selection = _on_a_line(estimation, data, rng, (widths, most, follow))
+        at, metric, selection = choose_on_a_line(
+            estimation, data, rng, most=most, widths=widths, follow=follow
+        )
     space = Space({**at, **middle}, chosen, estimation.model._choice)
     if not chosen:
         alone = HyperparameterSearch((space.candidate(),), np.ones(1))
         return Choice(alone, metric=metric, selection=selection)
-    found = _grown(estimation, space, data, rng, most=most, names=several)
+    found = _grown(estimation, space, data, rng, most=most, names=kernels)
     return replace(found, selection=selection)
 
 
@@ -487,10 +386,10 @@ def _grown(
 ) -> Choice:
     """Return the choice by leave-one-out, on some of the rows where they are many."""
     model = estimation.model
-    several, n_classes = model._takes_several, len(model.classes_)
-    most_rows = max(CLASS_ROWS, 5 * n_classes) if several else SEARCH_ROWS
+    multiclass, n_classes = model._is_multiclass, len(model.classes_)
+    most_rows = max(CLASS_ROWS, 5 * n_classes) if multiclass else SEARCH_ROWS
     few, grouped = data, data.groups is not None
-    if most is None and len(data.X) > (1.5 if several else 2.0) * most_rows:
+    if most is None and len(data.X) > (1.5 if multiclass else 2.0) * most_rows:
         few = data.some(choose_share(data.label, most_rows, rng))
     ranked = estimation.formulation(few, model._basis_of(few), most or len(few.X))
     if "width" in space.chosen:
@@ -499,7 +398,7 @@ def _grown(
     if model._width_rule == "auto" or grouped:
         folds = inner_folds(few.label, FOLDS, rng, groups=few.groups)
 
-    class_by_class = several and not grouped and len(ranked.centres) * n_classes > JOINT_WEIGHTS
+    class_by_class = multiclass and not grouped and len(ranked.centres) * n_classes > JOINT_WEIGHTS
     score_of: Any = partial(score_of_rows, folds=folds if grouped else [])
     score_of = score_class_by_class if class_by_class else score_of
     least = space.options.grown_weight * (2.0 if class_by_class else 1.0)
@@ -514,55 +413,3 @@ def _grown(
     if len(kernels) > 1:
         found = search_kernels(ranked, found, space, score_of, kernels=kernels, metric=metric)
     return Choice(found, True, few, class_by_class, metric)
-
-
-def _on_a_line(
-    estimation: Estimation, data: TrainingData, rng: Any, line: _Line
-) -> tuple[dict[str, Any], Metric | None, WidthSelection | None]:
-    """Return the width that is given, or chosen by folds or a criterion.
-
-    With ``width="auto"`` of the RBF it is a width for each feature, where held-out rows favour that. A kernel
-    of another view of the columns is there where they favour that.
-    """
-    model = estimation.model
-    if model._width_rule in ("em", "median"):  # where EM starts to move it
-        return {"width": median_distance(data.X)}, None, None
-    if not isinstance(model.width, str):
-        return {"width": model._given_width}, None, None
-    given, most, follow = line
-    widths = width_grid(data.X) if given is None else given
-    rough, most = estimation.rough(data, most)
-    criterion, metric = model.width, None
-    if criterion in BY_ROWS:
-        n_folds, of_labels = vars(model).get("cv", FOLDS), is_classifier(model)
-        X = None if of_labels else data.X
-        folds = inner_folds(data.label, n_folds, rng, X=X, groups=data.groups)
-        if folds and len(widths) > 1:
-            refits = Refits(rough, data, folds, most, follow)
-            raced = refits.race(
-                len(widths),
-                lambda i, k: refits.log_density(float(widths[i]), k),
-                # what `select_width` shows of the chosen width is a mean over all folds
-                to_the_end=given is not None,
-            )
-            found = WidthSelection.best_of(widths[raced.tried], "cv", raced.scores, raced.by_fold)
-            at: dict[str, Any] = {"width": found.width}
-            view = View(ranks=ranks_of(data.X, data.weight) if model._weighs_ranks else {})
-            if view.name and (seen := refits.seen(view, found.width)):
-                refits, width = seen
-                at = {"width": width, "kernel": Viewed(as_kernel(model._kernel), view)}
-            if model._learns_widths(data, len(folds) == n_folds):
-                spread = model._choice.metric_spread
-                metric = Metric.learned(refits.data, folds, of_labels=of_labels, spread=spread)
-                at["width"], metric = refits.features(at["width"], metric)
-            return at, metric, found
-        if not model._scores_all_rows:  # nothing can be held out
-            found = WidthSelection.unscored(float(np.median(widths)), widths, "cv")
-            return {"width": found.width}, metric, found
-        criterion = "evidence"
-    scores = np.empty(len(widths))
-    for i, width in enumerate(widths.tolist()):
-        scores[i] = estimation.score(data, criterion, width, most)
-        follow()
-    found = WidthSelection.best_of(widths, criterion, scores)
-    return {"width": found.width}, metric, found

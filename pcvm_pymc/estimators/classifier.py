@@ -30,6 +30,7 @@ from pcvm_pymc.core.problem import EMResult
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.formulation import Formulation
 from pcvm_pymc.estimators.predictors import Average
+from pcvm_pymc.estimators.tables import is_dask, with_names
 from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData
 
 
@@ -39,7 +40,7 @@ def _lazy(method: Any) -> Any:
     @wraps(method)
     def predicted(self: Any, X: Any) -> Any:
         check_is_fitted(self)
-        if not base.is_dask(X):
+        if not is_dask(X):
             return method(self, self._inputs(X))
         from pcvm_pymc.estimators.cluster import as_dask, map_rows  # optional
 
@@ -52,8 +53,8 @@ def _lazy(method: Any) -> Any:
 
 
 def _of_block(predict: Any, names: list[str] | None, block: Array) -> Any:
-    """Return a prediction of a block of rows, whose columns have the names of the whole."""
-    return predict(base.with_names(block, names))
+    """Return a prediction of a block of rows, whose columns have the names of the table."""
+    return predict(with_names(block, names))
 
 
 class KernelClassifier(ClassifierMixin, base.KernelMachine):
@@ -62,9 +63,9 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
     Within an estimator rows have labels -1. and +1. or, where it takes several classes, their numbers.
     """
 
-    _takes_several: ClassVar[bool] = True
+    _is_multiclass: ClassVar[bool] = True
     #: the estimator for several classes, where this one takes two
-    _for_several: ClassVar[str] = ""
+    _multiclass_name: ClassVar[str] = ""
     class_weight: Any
     kernel_dtype: str
     _predictor_: Any
@@ -130,7 +131,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         groups: ArrayLike | None = None,
     ) -> TrainingData:
         """Return the rows that count, checked, and set the classes."""
-        if base.is_dask(X):
+        if is_dask(X):
             if groups is not None:
                 raise ValueError("groups was given with Dask arrays; needed rows in memory")
             return self._dask_training(X, y, sample_weight)
@@ -145,14 +146,14 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
             group = None if group is None else group[given]
         self.classes_, number = np.unique(known, return_inverse=True)
         n_classes = len(self.classes_)
-        if n_classes > 2 and not self._takes_several:
+        if n_classes > 2 and not self._is_multiclass:
             raise ValueError(
                 f"Only binary classification is supported by {type(self).__name__}. y has "
-                f"{n_classes} classes; needed two: for several use {self._for_several}"
+                f"{n_classes} classes; needed two: for several use {self._multiclass_name}"
             )
         if n_classes < 2:
             as_labels(known, len(rows))  # raises
-        label = number if self._takes_several else np.where(number == 1, 1.0, -1.0)
+        label = number if self._is_multiclass else np.where(number == 1, 1.0, -1.0)
         data = TrainingData(self._encoded(rows, weight), label, weight, given, groups=group)
         return replace(data, encoding=self._encoding_).merged()
 
@@ -176,7 +177,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
                 "needed arrays in memory (with a memory_limit they go in chunks)"
             )
         if self.basis is None or isinstance(self.basis, str):
-            kind = "labels" if self._takes_several else "signs"
+            kind = "labels" if self._is_multiclass else "signs"
             raise ValueError(
                 f"basis={self.basis!r} is a basis function on every row; for Dask arrays needed a number of "
                 f"rows to choose, or (centres, {kind})"
@@ -189,7 +190,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         lazy, n_basis = as_dask(X), int(self._n_bases(0))
         limit = np.inf if self.memory_limit is None else self.memory_limit
         chunk = chunk_rows(limit, n_basis, lazy.shape[-1])
-        rows, self.classes_ = dask_rows(lazy, y, chunk, several=self._takes_several)
+        rows, self.classes_ = dask_rows(lazy, y, chunk, multiclass=self._is_multiclass)
         some, label = gathered(rows, max(WIDTH_ROWS, 20 * n_basis))
         self._named(X, some[:1])
         return TrainingData(some, label, stream=rows)
@@ -206,7 +207,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
                 f"y has labels that are none of {self.classes_.tolist()}, the fitted classes"
             )
         number = np.searchsorted(self.classes_, given)
-        return number if self._takes_several else np.where(number > 0, 1.0, -1.0)
+        return number if self._is_multiclass else np.where(number > 0, 1.0, -1.0)
 
     # --- basis functions -----------------------------------------------------------------------
 
@@ -219,7 +220,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
             n_basis = len(X) if basis is None else int(basis)
             rows = choose_rows(X, label, n_basis, random_state=0, name="basis")
             return self._rows_as_centres(data, rows)
-        if not self._takes_several:
+        if not self._is_multiclass:
             return as_centres(basis, X, label)
         if not isinstance(basis, tuple) or len(basis) != 2:
             raise ValueError(
@@ -239,7 +240,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
 
     def _signs_of(self, kind: NDArray[Any]) -> NDArray[Any] | None:
         """Return the signs of the weights of centres of some classes under the sign rule."""
-        if not self._takes_several:
+        if not self._is_multiclass:
             return kind
         rule = self._system.signs
         return None if rule is None else rule(kind, len(self.classes_))
@@ -465,7 +466,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         """
         check_real("probability", probability, 0.0, 1.0)
         check_is_fitted(self)
-        if base.is_dask(X):
+        if is_dask(X):
             raise ValueError("X is a Dask array; predict_interval needs rows in memory")
         kept: TrainingData | None = vars(self).get("_training_")
         found: Array = self._predictor_.interval(self._inputs(X), probability, kept)
@@ -474,5 +475,5 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: whether there may be several classes."""
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = self._takes_several
+        tags.classifier_tags.multi_class = self._is_multiclass
         return tags

@@ -62,7 +62,7 @@ _added = dask.delayed(partial(reduce, add), pure=False)
 
 
 def dask_rows(
-    X: Any, y: Any, chunk: int, *, several: bool = False
+    X: Any, y: Any, chunk: int, *, multiclass: bool = False
 ) -> tuple[DaskRows, NDArray[Any]]:
     """Return the rows of Dask arrays, and the classes.
 
@@ -71,7 +71,7 @@ def dask_rows(
     X : dask.array.Array, shape (n_obs, n_features)
     y : dask.array.Array or array_like, shape (n_obs,)
     chunk : int
-    several : bool
+    multiclass : bool
         Whether there may be more than two classes: labels are then their numbers, not -1 and +1.
 
     Raises
@@ -92,10 +92,10 @@ def dask_rows(
             validation.MISSING.format("X", count, validation.NOT_FINITE, first, validation.DROP)
         )
     classes = validation.present_labels(classes)
-    if len(classes) != 2 and not (several and len(classes) > 2):
-        needed = "two or more" if several else "two"
+    if len(classes) != 2 and not (multiclass and len(classes) > 2):
+        needed = "two or more" if multiclass else "two"
         raise ValueError(f"y has {len(classes)} classes; needed {needed}")
-    if several:
+    if multiclass:
         return DaskRows(X, da.searchsorted(da.from_array(classes), y), chunk), classes
     return DaskRows(X, da.where(y == classes[1], 1.0, -1.0), chunk), classes
 

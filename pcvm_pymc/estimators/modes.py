@@ -19,7 +19,6 @@ from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.probabilities import class_probability, normalised
 from pcvm_pymc.estimators.candidates import Candidate, HyperparameterSearch
 from pcvm_pymc.estimators.chooser import (
-    FOLDS,
     JOINT_WEIGHTS,
     Choice,
     choose,
@@ -32,7 +31,7 @@ from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.estimation import Estimation
 from pcvm_pymc.estimators.formulation import ROUGH, Formulation, named_hyperprior
 from pcvm_pymc.estimators.predictors import Average, Mode, fitted_at, modes_of
-from pcvm_pymc.estimators.training import Fold, TrainingData, inner_folds
+from pcvm_pymc.estimators.training import FOLDS, Fold, TrainingData, inner_folds
 
 MOST_MODES = 16  # of an average
 #: of an average whose fits have more than JOINT_WEIGHTS coupled weights, and more than twice as many
@@ -81,7 +80,7 @@ class Modes(Estimation):
 
     @property
     def leaves_out(self) -> bool:
-        """Whether the fit has leave-one-out predictions of its own."""
+        """Whether the fit has leave-one-out predictions."""
         return self.averages
 
     @override
@@ -103,8 +102,8 @@ class Modes(Estimation):
         # which hyperparameters
         few, most = model._search_rows(data, rng, in_chunks=not in_memory)
         averages = self.averages and in_memory
-        several = weighed_kernels(self, data, n_coupled(formulation)) if averages else ()
-        choice = choose(self, few, rng, most=most, several=several)
+        kernels = weighed_kernels(self, data, n_coupled(formulation)) if averages else ()
+        choice = choose(self, few, rng, most=most, kernels=kernels)
         choice.publish(model)
         if first is not None:
             centres = self.more_centres(formulation, choice.best, rng)
@@ -199,8 +198,8 @@ class Modes(Estimation):
 
     def em_options(self) -> EMOptions:
         """Return how EM runs."""
-        several = self.model._likelihood().targets == "classes"
-        tol = self.tol or (CLASS_TOLERANCE if several else TOLERANCE)
+        of_classes = self.model._likelihood().targets == "classes"
+        tol = self.tol or (CLASS_TOLERANCE if of_classes else TOLERANCE)
         return EMOptions(update=self.update, max_iter=self.max_iter, tol=tol)
 
     @property
@@ -224,7 +223,7 @@ class Modes(Estimation):
     def first_centres(self, data: TrainingData) -> int | None:
         """Return how many centres are drawn before a first fit says where more belong; None for all."""
         model, in_memory = self.model, data.stream is None
-        if model._takes_several or not (in_memory and model._is_many(len(data.X))):
+        if model._is_multiclass or not (in_memory and model._is_many(len(data.X))):
             return None
         return int(model._basis_of(data)) // 2
 

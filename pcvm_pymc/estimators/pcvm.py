@@ -243,8 +243,8 @@ class PCVMClassifier(KernelClassifier):
     verbose: bool = False
 
     _weighed = ("rbf", "laplacian")
-    _takes_several = False
-    _for_several = "MPCVMClassifier (or sklearn.multiclass.OneVsRestClassifier)"
+    _is_multiclass = False
+    _multiclass_name = "MPCVMClassifier (or sklearn.multiclass.OneVsRestClassifier)"
     _parameter_constraints = base.constraints(
         "auto shared cv evidence validity em",
         estimation=" ".join(ESTIMATIONS),

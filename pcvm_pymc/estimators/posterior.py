@@ -194,8 +194,8 @@ class Posterior(Estimation):
         if not self.chooser.chosen and isinstance(model.width, str):
             few, most = model._search_rows(data, rng, in_chunks=False)
         n_coupled = len(data.X) * likelihood.n_scores if likelihood.n_scores > 1 else 0
-        several = weighed_kernels(self.chooser, data, n_coupled)
-        choice = choose(self.chooser, few, rng, most=most, several=several)
+        names = weighed_kernels(self.chooser, data, n_coupled)
+        choice = choose(self.chooser, few, rng, most=most, kernels=names)
         choice.publish(model)
         kernels, weights = choice.parts(model._kernel_at)
 
@@ -236,7 +236,7 @@ class Posterior(Estimation):
         model, likelihood = self.model, self.likelihood
         label, of_rows, middle, unit = _standardised(data.label, likelihood)
         labels = [label]
-        if likelihood.targets == "labels" and model._takes_several:
+        if likelihood.targets == "labels" and model._is_multiclass:
             n_classes = len(model.classes_)
             each_class = range(n_classes) if n_classes > 2 else range(1, 2)
             labels = [against_rest(data.label, c) for c in each_class]
@@ -419,12 +419,12 @@ def to_datatree(
         "width": ("feature",)[: width.ndim - 1],
     }
     each: dict[str, list[Array]] = {name: [] for name in dims}
-    for part, own in zip(parts, width, strict=True):
+    for part, of_part in zip(parts, width, strict=True):
         one = replace(mixture, components=[part])
         drawn = part.values._asdict() | {"latent": one.latent_draws(data.X)}
-        drawn["width"] = np.broadcast_to(own, (len(part.values.rate), *own.shape))
-        for name, of_part in each.items():
-            of_part.append(drawn[name].reshape(N_CHAINS, -1, *drawn[name].shape[1:]))
+        drawn["width"] = np.broadcast_to(of_part, (len(part.values.rate), *of_part.shape))
+        for name, values in each.items():
+            values.append(drawn[name].reshape(N_CHAINS, -1, *drawn[name].shape[1:]))
     posterior = {}
     for name, of_parts in each.items():
         chains = np.concatenate(of_parts, axis=1)

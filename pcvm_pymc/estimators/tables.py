@@ -1,5 +1,6 @@
-"""Tables of users: which columns are categories, and their levels as numbers."""
+"""Tables of users: which columns are categories, their levels as numbers, and how an estimator reads them."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -7,9 +8,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pcvm_pymc.core.pieces.encoding import Encoding
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, column_names, column_types, is_real
+from pcvm_pymc.core.pieces.validation import (
+    as_features,
+    column_names,
+    column_types,
+    is_real,
+    shown,
+    warn_input,
+)
 
 MOST_LEVELS = 255  # of a category: one with more is an identifier
 # how the names of types of pandas, polars and pyarrow begin
@@ -142,3 +152,81 @@ def _levels(column: Any) -> tuple[NDArray[Any], bool]:
     levels = np.empty(len(found), dtype=object)
     levels[:] = found
     return levels, is_ordered
+
+
+# --- what an estimator reads --------------------------------------------------------------------
+
+
+def is_dask(X: Any) -> bool:
+    """Whether an input is a Dask collection, as Dask says."""
+    # nothing is one before Dask is imported
+    return "dask" in sys.modules and bool(sys.modules["dask"].is_dask_collection(X))
+
+
+def with_names(values: Array, names: list[str] | None) -> Any:
+    """Return values as a table whose columns have names, or as they are."""
+    if names is None:
+        return values
+    import pandas as pd
+
+    return pd.DataFrame(values, columns=names)
+
+
+class TableReader:
+    """How an estimator reads tables: the columns of a fit are those of all later tables.
+
+    Attributes
+    ----------
+    _levels_ : Levels
+        Of the categories.
+    _encoding_ : Encoding or None
+        How the features become the columns that are fitted; None of rows on Dask.
+    """
+
+    _levels_ = Levels()
+    _encoding_: Encoding | None = None
+    categorical_features: Any
+
+    def _inputs(self, X: Any) -> Array:
+        """Return new inputs for a fitted estimator, in the columns that it was fitted to."""
+        check_is_fitted(self)
+        if self._encoding_ is None:
+            return np.asarray(self._named(X, as_features(X), reset=False))
+        names = column_names(X) if self._levels_.of_feature else None
+        if names is not None:  # before categories are read by their places
+            self._named(X, np.zeros((1, len(names))), reset=False)
+        return self._encoding_(self._named(X, self._levels_.numbers(X), reset=False))
+
+    def _read(self, X: Any, *y: Any, **how: Any) -> Any:
+        """Return training inputs as numbers, and targets where they are given, checked.
+
+        Categories are codes, and missing values NaN. As scikit-learn's `validate_data`.
+        """
+        self._levels_ = Levels.of(X, self.categorical_features)
+        return self._named(X, self._levels_.numbers(X), *y, **how)
+
+    def _reading(self) -> dict[str, Any]:
+        """Return the attributes by which a fitted estimator reads tables."""
+        names = ("n_features_in_", "feature_names_in_", "_levels_", "_encoding_")
+        return {name: vars(self)[name] for name in names if name in vars(self)}
+
+    def _encoded(self, values: Array, count: Array | None = None) -> Array:
+        """Return training inputs that were read in the columns that are fitted, and keep how.
+
+        Warn of features without any value, which are constant.
+        """
+        empty = np.flatnonzero(np.isnan(values).all(axis=0))
+        if empty.size:
+            names = vars(self).get("feature_names_in_", np.arange(values.shape[1]))
+            warn_input(
+                f"X has no value in columns {shown(names[empty].tolist())}, which have no effect; needed "
+                "values: drop them, or check how the table was read"
+            )
+        levels = self._levels_
+        self._encoding_ = Encoding.of(values, levels.of_feature, levels.ordered, count)
+        return self._encoding_(values)
+
+    def _named(self, X: Any, values: Array, *y: Any, **how: Any) -> Any:
+        """Return values under the names of the columns of `X`; they are kept, or compared with known ones."""
+        table = with_names(values, column_names(X))
+        return validate_data(self, table, *y, dtype=float, ensure_all_finite="allow-nan", **how)

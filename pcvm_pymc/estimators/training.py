@@ -17,6 +17,7 @@ from pcvm_pymc.core.pieces.validation import as_features, check_shape
 
 type Fold = tuple[Index, Index]
 
+FOLDS = 5  # of training rows, where a choice needs some
 WIDTH_ROWS = 5000  # by which a width is chosen where the rows are streamed
 
 

@@ -267,7 +267,7 @@ class FittedTable:
 
     def unknown(self, frame: pd.DataFrame) -> list[str]:
         """Return the columns of a table with texts that no training row has: their names, texts and rows."""
-        found, fitted = [], self.encoding.levels()
+        found, fitted = [], self.encoding.levels
         for j, levels in self.levels.of_feature.items():
             column = frame[self.features[j]]
             known = column.isin(levels) | (column.isna() & np.isnan(fitted[j]).any())

@@ -1,4 +1,4 @@
-"""Columns that stand for categories and missing values: identities of the encoding."""
+"""Columns made of categories and missing values: identities of the encoding."""
 
 import numpy as np
 import pytest
@@ -35,6 +35,8 @@ def test_columns_by_hand():
     np.testing.assert_allclose(new, [[2.0, 0, 0, 0, 0, 1], [3.0, 1, 0, 0, 0, 1]] * scale)
     np.testing.assert_array_equal(found.features, [0, 0, 1, 1, 1, 1])
     np.testing.assert_array_equal(found.width_numbers, [0, 1, 2, 2, 2, 2])
+    assert list(found.levels) == [1]
+    np.testing.assert_array_equal(found.levels[1], [0.0, 1.0, NAN])
 
 
 def test_numbers_that_no_row_lacks_stay_as_they_are():
@@ -95,10 +97,10 @@ def test_a_plain_view_has_ordered_levels_as_codes_and_no_indicator_of_missing_nu
     values = np.column_stack([rng.integers(0, 4, 30), rng.integers(0, 2, 30), rng.normal(size=30)])
     values[3, 2] = NAN
     found = Encoding.of(values, [0, 1], ordered)
-    plain = found.plain(found(values))
-    np.testing.assert_array_equal(plain["without"], [9])
-    assert len(plain["codes"]) == len(ordered)
-    for each in plain["codes"]:
+    view = found.view(found(values))
+    assert view.without == [9]
+    assert len(view.codes) == len(ordered)
+    for each in view.codes:
         number = found(values)[:, each.columns] @ each.values
         assert np.corrcoef(number, values[:, 0])[0, 1] == pytest.approx(1.0)
         assert number.std() == pytest.approx(1.0)

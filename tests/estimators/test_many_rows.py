@@ -249,7 +249,7 @@ def test_bases_and_width_are_chosen_among_dask_rows():
 
 
 @synchronous
-def test_two_classes_among_dask_rows_of_a_machine_for_several():
+def test_two_classes_among_dask_rows_of_a_machine_multiclass_name():
     model = MPCVM(basis=15, width=1.5, tol=1e-2).fit(ROWS, WORDS)
     assert model.decision_function(ROWS).shape == (400,)
     assert model.predict_proba(ROWS).shape == (400, 2)

@@ -233,3 +233,19 @@ def test_widths_with_their_weights_over_all_scales(found):
     assert set(widths) == {w for w, share in zip(*every, strict=True) if share >= 0.05}
     assert len(found.by_width(least=0.999)[0]) == 1  # the one that counts most is there
     refused("least=2", found.by_width, least=2)
+
+
+def test_a_width_of_several_kernels_is_there_once():
+    search = PCVMClassifier(random_state=0).fit(X, LABEL).selection_
+    assert len(search.kernels) > 1
+    widths, weights = search.by_width(least=1e-12)
+    rows = [tuple(np.atleast_1d(each)) for each in widths]
+    assert len(set(rows)) == len(rows)
+    points = [tuple(np.atleast_1d(each.width)) for each in search.points]
+    shares = [sum(search.weights[[each == row for each in points]]) for row in rows]
+    np.testing.assert_allclose(weights, shares)
+    name = next(iter(search.kernels))
+    of_one = search.of_kernel(name).by_width(least=1e-12)
+    pairs = search.distinct(least=1e-12)
+    alone = [np.asarray(p.width).tolist() for p in pairs[0] if p.kernel_name == name]
+    assert of_one[0] == alone

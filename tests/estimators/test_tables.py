@@ -231,7 +231,8 @@ def test_folds_whose_training_rows_lack_a_level_or_a_column():
     frame.loc[5, "colour"] = "rare"
     frame["empty"] = np.nan
     frame.loc[7, "empty"] = 1.0
-    assert cross_val_score(ONE, frame, LABEL, cv=5).mean() > 0.8
+    with pytest.warns(InputWarning, match="empty"):  # in the fold without row 7
+        assert cross_val_score(ONE, frame, LABEL, cv=5).mean() > 0.8
 
 
 def test_numbers_that_new_rows_alone_lack_are_medians():
@@ -293,3 +294,14 @@ def test_spread_of_columns_is_judged_by_numbers_alone():
     frame = TABLE.assign(size=1e4 * TABLE["size"])
     with pytest.warns(InputWarning, match="column size .* column age"):
         clone(ONE).fit(frame, LABEL)
+
+
+@pytest.mark.parametrize("categorical", [None, ["empty"]])
+def test_a_column_without_a_value_is_named_and_has_no_effect(categorical):
+    frame = TABLE.drop(columns="colour")
+    one = clone(ONE).set_params(categorical_features=categorical)
+    with pytest.warns(InputWarning, match=r"X has no value in columns \['empty'\]"):
+        model = one.fit(frame.assign(empty=np.nan), LABEL)
+    expected = clone(ONE).fit(frame, LABEL).predict_proba(NEW.drop(columns="colour"))
+    new = NEW.drop(columns="colour").assign(empty=np.nan)
+    np.testing.assert_allclose(model.predict_proba(new), expected, atol=1e-12)

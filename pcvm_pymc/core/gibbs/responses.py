@@ -138,13 +138,13 @@ def draw_class_responses(latent: Array, label: Integers, response: Array, rng: G
     n_classes, n_obs = latent.shape
     margin, mills = np.empty(n_classes - 1), np.empty(n_classes - 1)
     for i in range(n_obs):
-        own_class, k = label[i], 0
+        true_class, k = label[i], 0
         for c in range(n_classes):
-            if c != own_class:
-                margin[k] = latent[own_class, i] - latent[c, i]
+            if c != true_class:
+                margin[k] = latent[true_class, i] - latent[c, i]
                 k += 1
-        top = latent[own_class, i] + _draw_class_noise(margin, mills, rng)
-        response[own_class, i] = top
+        top = latent[true_class, i] + _draw_class_noise(margin, mills, rng)
+        response[true_class, i] = top
         for c in range(n_classes):
-            if c != own_class:
+            if c != true_class:
                 response[c, i] = latent[c, i] - upper_tail(latent[c, i] - top, rng)

@@ -1,14 +1,14 @@
 """Columns of numbers made of the features of a table: of categories, and where values are missing."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.transforms import Codes
+from pcvm_pymc.core.pieces.transforms import Codes, View
 
 UNKNOWN = -1.0  # code of a level that no training row has
 #: of an indicator: levels are as far apart as a standardised column from its mirror image
@@ -50,9 +50,24 @@ class Encoding:
     Attributes
     ----------
     columns : tuple of Column
+    features, width_numbers : ndarray of int, shape (n_columns,)
+        Number of the feature, and of the width, of each column.
+    levels : mapping of int to ndarray
+        Codes of the levels of each category, by its number.
     """
 
     columns: tuple[Column, ...]
+    features: NDArray[np.intp] = field(init=False, repr=False)
+    width_numbers: NDArray[np.intp] = field(init=False, repr=False)
+    levels: Mapping[int, Array] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        features = np.array([each.feature for each in self.columns])
+        codes = np.array([np.nan if each.level is None else each.level for each in self.columns])
+        is_unknown = codes == UNKNOWN
+        levels = {j: codes[~is_unknown & (features == j)] for j in features[is_unknown].tolist()}
+        numbers = np.array([each.width for each in self.columns])
+        vars(self).update(features=features, width_numbers=numbers, levels=levels)
 
     def __call__(self, values: Array) -> Array:
         """Return the columns, shape (n_rows, n_columns).
@@ -65,14 +80,13 @@ class Encoding:
         if self.is_plain and not np.isnan(values).any():
             return values
         out = np.empty((len(values), len(self.columns)))
-        known = self.levels()
         for k, each in enumerate(self.columns):
             value = values[:, each.feature]
             missing = np.isnan(value)
             if each.level is None:
                 out[:, k] = np.where(missing, each.median, value)
             elif each.level == UNKNOWN:
-                codes = known[each.feature]
+                codes = self.levels[each.feature]
                 is_known = np.where(missing, np.isnan(codes).any(), np.isin(value, codes))
                 out[:, k] = np.where(is_known, 0.0, UNIT)
             else:
@@ -84,17 +98,8 @@ class Encoding:
         """Whether each feature is a number that no training row lacks."""
         return all(each.level is None for each in self.columns)
 
-    def levels(self) -> dict[int, Array]:
-        """Return the codes of the levels of each category, by its number."""
-        unknown = {each.feature for each in self.columns if each.level == UNKNOWN}
-        pairs = [(each.feature, each.level) for each in self.columns]
-        return {
-            j: np.array([level for feature, level in pairs if feature == j and level != UNKNOWN])
-            for j in sorted(unknown)
-        }
-
-    def plain(self, X: Array, count: Array | None = None) -> dict[str, Any]:
-        """Return what a view without indicators is made of: codes of ordered levels, medians alone.
+    def view(self, X: Array, count: Array | None = None) -> View:
+        """Return the view without indicators: codes of ordered levels, medians alone.
 
         Parameters
         ----------
@@ -102,23 +107,16 @@ class Encoding:
         count : ndarray, shape (n_obs,), optional
             How often each row counts.
         """
-        known, codes = self.levels(), []
-        for j, levels in known.items():
-            mine = np.flatnonzero(self.features == j)[:-1]  # the last is of unknown ones
-            if self.columns[mine[0]].ordered and len(mine) > 2:  # two are the same either way
-                codes.append(Codes.of(mine, levels, X, count))
-        of_missing = [each.level is not None and each.feature not in known for each in self.columns]
-        return {"codes": codes, "without": np.flatnonzero(of_missing)}
-
-    @property
-    def width_numbers(self) -> NDArray[np.intp]:
-        """Number of the width of each column, shape (n_columns,)."""
-        return np.array([each.width for each in self.columns])
-
-    @property
-    def features(self) -> NDArray[np.intp]:
-        """Number of the feature of each column, shape (n_columns,)."""
-        return np.array([each.feature for each in self.columns])
+        codes = []
+        for j, levels in self.levels.items():
+            indicators = np.flatnonzero(self.features == j)[:-1]  # the last is of unknown ones
+            if (
+                self.columns[indicators[0]].ordered and len(indicators) > 2
+            ):  # two: the same either way
+                codes.append(Codes.of(indicators, levels, X, count))
+        known = enumerate(self.columns)
+        missing = [k for k, e in known if e.level is not None and e.feature not in self.levels]
+        return View(codes=codes, without=missing)
 
     @classmethod
     def of(

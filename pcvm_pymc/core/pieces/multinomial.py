@@ -61,7 +61,7 @@ class ClassTerms(NamedTuple):
 
 @jit
 def _integrate(
-    row: Array, own_class: int, rule: tuple[float, float], work: Array, second: Array | None
+    row: Array, true_class: int, rule: tuple[float, float], work: Array, second: Array | None
 ) -> tuple[float, float]:
     """Return log P(own class) and the variance of e, by the trapezoid rule out from the mode.
 
@@ -72,8 +72,8 @@ def _integrate(
     margin, mean, middle = work[0], work[2], work[3]
     k = 0
     for c in range(len(row)):
-        if c != own_class:
-            margin[k], mean[k] = row[own_class] - row[c], 0.0
+        if c != true_class:
+            margin[k], mean[k] = row[true_class] - row[c], 0.0
             k += 1
     mode, top, curvature = mode_of_integrand(margin, 1e-3 if rule[0] < 1.0 else 0.2)
     step = rule[0] / math.sqrt(curvature)
@@ -141,22 +141,27 @@ def _write_terms(
     log_probability, score, curvature = out
     work = np.empty((4, n_classes - 1))
     for n in range(len(latent)):
-        row, own_class = latent[n], label[n]
+        row, true_class = latent[n], label[n]
         finite, top = True, -np.inf
         for each in row:
             finite = finite and math.isfinite(each)
             top = max(top, each)
-        if not finite or own_class < 0 or own_class >= n_classes or top - row[own_class] > hopeless:
+        if (
+            not finite
+            or true_class < 0
+            or true_class >= n_classes
+            or top - row[true_class] > hopeless
+        ):
             log_probability[n] = -np.inf if finite else np.nan
             for c in range(n_classes):
                 score[n, c] = 0.0 if finite else np.nan
             continue
-        log_probability[n], variance = _integrate(row, own_class, rule, work, None)
+        log_probability[n], variance = _integrate(row, true_class, rule, work, None)
         curvature[n] = min(max(1.0 - variance, 0.0), 1.0)
-        score[n, own_class] = 0.0
+        score[n, true_class] = 0.0
         for k in range(n_classes - 1):
-            score[n, k + (k >= own_class)] = -work[2, k]
-            score[n, own_class] += work[2, k]
+            score[n, k + (k >= true_class)] = -work[2, k]
+            score[n, true_class] += work[2, k]
 
 
 @jit
@@ -191,26 +196,26 @@ def _add_rows(
     work, second = np.empty((4, n_others)), np.empty((n_others, n_others))
     mean, middle = work[2], work[3]
     for n in range(len(latent)):
-        for own_class in range(n_others + 1):
-            share = probability[n, own_class]
+        for true_class in range(n_others + 1):
+            share = probability[n, true_class]
             if not share > 0.0:
                 continue
-            log_density[n] += share * _integrate(latent[n], own_class, rule, work, second)[0]
+            log_density[n] += share * _integrate(latent[n], true_class, rule, work, second)[0]
             row_hessian = hessian[n]
             for k in range(n_others):
-                c = k + (k >= own_class)
+                c = k + (k >= true_class)
                 slope = share * (middle[k] + mean[k])
                 score[n, c] -= slope
-                score[n, own_class] += slope
+                score[n, true_class] += slope
                 for m in range(k + 1):
-                    d = m + (m >= own_class)
+                    d = m + (m >= true_class)
                     value = share * (second[k, m] + mean[k] * mean[m])
                     for swapped in range(1 if m == k else 2):
                         a, b = (d, c) if swapped else (c, d)
                         row_hessian[a, b] += value
-                        row_hessian[a, own_class] -= value
-                        row_hessian[own_class, b] -= value
-                        row_hessian[own_class, own_class] += value
+                        row_hessian[a, true_class] -= value
+                        row_hessian[true_class, b] -= value
+                        row_hessian[true_class, true_class] += value
 
 
 def rule_of(accuracy: float) -> tuple[float, float]:
