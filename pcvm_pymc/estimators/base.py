@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import joblib
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -201,7 +201,10 @@ class KernelMachine(TableReader, BaseEstimator):
         self._check(in_chunks)
         estimation = self._estimation
         estimation.check(in_chunks)
-        self._check_effects(estimation)
+        used = estimation.arguments()
+        for name in filter(vars(self).__contains__, OF_ESTIMATIONS):
+            beside = "noise likelihood" if name == "noise_starts" else "estimation width"
+            self._needs(name, name in used, beside, OF_ESTIMATIONS[name])
         return estimation
 
     @property
@@ -224,14 +227,6 @@ class KernelMachine(TableReader, BaseEstimator):
             f"{name} was given with {', '.join(given)}, where it has no effect (found {value!r}); "
             f"it needs {needed}, or leave it at {default!r}"
         )
-
-    def _check_effects(self, estimation: Estimation) -> None:
-        """Raise where an argument was given that belongs to another estimation."""
-        used = estimation.arguments()
-        for name, needed in OF_ESTIMATIONS.items():
-            if name in vars(self):
-                beside = "noise likelihood" if name == "noise_starts" else "estimation width"
-                self._needs(name, name in used, beside, needed)
 
     # --- what the arguments mean ---------------------------------------------------------------
 
@@ -397,10 +392,6 @@ class KernelMachine(TableReader, BaseEstimator):
             words += ", basis=None every row" if many else ""
             _log.log(level, words, len(X), validation.shown(self.basis), n, seconds)
 
-    def _kinds_of(self, data: TrainingData) -> NDArray[Any]:
-        """Return the kinds of rows of which each has its share where rows are drawn."""
-        return np.zeros(len(data.X))
-
     def _search_rows(
         self, data: TrainingData, rng: np.random.Generator, *, in_chunks: bool
     ) -> tuple[TrainingData, int | None]:
@@ -409,7 +400,8 @@ class KernelMachine(TableReader, BaseEstimator):
         if not (many or in_chunks):
             return data, None
         most = MANY_SEARCH_ROWS if many else WIDTH_ROWS
-        some = data.some(choose_share(self._kinds_of(data), most, rng))
+        kinds = data.label if is_classifier(self) else np.zeros(len(data.X))
+        some = data.some(choose_share(kinds, most, rng))
         return some, SEARCH_BASES if many else None
 
     @contextmanager

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial, wraps
 from numbers import Integral
-from typing import Any, ClassVar, Self, override
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -194,10 +194,6 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         some, label = gathered(rows, max(WIDTH_ROWS, 20 * n_basis))
         self._named(X, some[:1])
         return TrainingData(some, label, stream=rows)
-
-    @override
-    def _kinds_of(self, data: TrainingData) -> NDArray[Any]:
-        return data.label
 
     def _known_labels(self, y: ArrayLike, n_obs: int) -> NDArray[Any]:
         """Return labels of the fitted classes, -1. and +1. or their numbers; raise for others."""

@@ -228,10 +228,8 @@ class Evidence(Estimation):
 
         # what a user reads
         vectors = centres.points[result.active]
-        model.support_, model.relevance_vectors_ = (
-            data.numbers(centres.rows[result.active]),
-            vectors,
-        )
+        model.support_ = data.numbers(centres.rows[result.active])
+        model.relevance_vectors_ = vectors
         model.weight_, model.bias_ = result.weight[result.active], result.bias
         model.width_, model._kernel_ = choice.best.width, where[2]
         model.covariance_, model.log_evidence_ = result.covariance, result.log_evidence

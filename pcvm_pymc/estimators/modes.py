@@ -167,12 +167,8 @@ class Modes(Estimation):
             points.append(replace(point, result=result, loo=loo))
         found = replace(kept, points=tuple(points))
         if leaves_out and weigh:
-            found = HyperparameterSearch.of(
-                points,
-                feature_share=kept.feature_share,
-                options=kept.options,
-                count=data.count,
-            )
+            how: dict[str, Any] = {"options": kept.options, "count": data.count}
+            found = HyperparameterSearch.of(points, feature_share=kept.feature_share, **how)
         found = found.kept()
         if not (leaves_out or same_fits):
             return found, None
@@ -253,10 +249,9 @@ class Modes(Estimation):
             needed = "it has its own scale; needed hyperprior='default' or scale=None"
             self.refuse("scale hyperprior", needed)
         if self.averages and (not self.chosen or self.model._width_rule == "em"):
-            needed = (
-                "nothing to average over; needed a proper hyperprior, EM, and width or scale 'auto'"
-            )
-            self.refuse("estimation hyperprior width scale", needed)
+            needed = "needed a proper hyperprior, EM, and width or scale 'auto'"
+            names = "estimation hyperprior width scale"
+            self.refuse(names, f"nothing to average over; {needed}")
 
     @property
     @override
@@ -266,8 +261,7 @@ class Modes(Estimation):
             return ()
         free = model._chooses_width or not model._has_width or self.averages
         asked = isinstance(self.scale, str) or (self.scale is None and free)
-        moves = {"width": model._chooses_width}
-        moves["scale"] = self.is_default and asked
+        moves = {"width": model._chooses_width, "scale": self.is_default and asked}
         return tuple(name for name, each in moves.items() if each)
 
     @property

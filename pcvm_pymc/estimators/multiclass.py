@@ -153,6 +153,7 @@ class MPCVMClassifier(KernelClassifier):
     verbose: bool = False
     cv: int = 5
 
+    _likelihood = _multinomial
     _weighed = ("rbf", "laplacian")
     _parameter_constraints = base.constraints(
         "auto shared cv evidence validity",
@@ -165,10 +166,6 @@ class MPCVMClassifier(KernelClassifier):
     @override
     def _system(self) -> System:
         return FAMILY["mpcvm_bottom_up" if self.estimation == "bottom-up" else "mpcvm_top_down"]
-
-    @override
-    def _likelihood(self) -> Likelihood:
-        return _multinomial(self)
 
     @override
     def _bias(self, *, by_em: bool) -> str:
@@ -260,6 +257,7 @@ class MRVMClassifier(KernelClassifier):
     verbose: bool = False
     cv: int = 5
 
+    _likelihood = _multinomial
     _parameter_constraints = base.constraints(
         "auto shared evidence validity", estimation="auto bottom-up em posterior"
     )
@@ -274,10 +272,6 @@ class MRVMClassifier(KernelClassifier):
     @override
     def _system(self) -> System:
         return FAMILY["mrvm_top_down" if self.estimation == "em" else "mrvm_bottom_up"]
-
-    @override
-    def _likelihood(self) -> Likelihood:
-        return _multinomial(self)
 
     @override
     def _bias(self, *, by_em: bool) -> str:

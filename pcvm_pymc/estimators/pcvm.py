@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, override
 
-from pcvm_pymc.core.family import FAMILY, System
+from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
@@ -242,6 +242,7 @@ class PCVMClassifier(KernelClassifier):
     n_jobs: int | None = None
     verbose: bool = False
 
+    _system = FAMILY["pcvm"]
     _weighed = ("rbf", "laplacian")
     _is_multiclass = False
     _multiclass_name = "MPCVMClassifier (or sklearn.multiclass.OneVsRestClassifier)"
@@ -251,11 +252,6 @@ class PCVMClassifier(KernelClassifier):
         update="auto newton em",
     )
     _estimations: ClassVar[Mapping[str, Any]] = ESTIMATIONS
-
-    @property
-    @override
-    def _system(self) -> System:
-        return FAMILY["pcvm"]
 
     @override
     def _check(self, in_chunks: bool) -> None:

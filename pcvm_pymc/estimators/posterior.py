@@ -97,10 +97,8 @@ class PosteriorMixture(Predictor):
 
     def latent_draws(self, X: Array) -> Array:
         """Return latent values, shape (n_draws, n_new), or (n_draws, n_new, n_scores) of several scores."""
-        each = []
-        for part in self.components:
-            each.append(part.values.latent(part.kernel(X, self.centres.points)))
-        found = np.concatenate(each)
+        points = self.centres.points
+        found = np.concatenate([e.values.latent(e.kernel(X, points)) for e in self.components])
         return found if found.shape[2] > 1 else found[:, :, 0]
 
     def _draws(self, function: Callable[[Likelihood, Array], Array], X: Array) -> Array:
@@ -115,9 +113,8 @@ class PosteriorMixture(Predictor):
 
     def probability(self, X: Array, n_jobs: int = 1) -> Array:
         """Return posterior means of the class probabilities."""
-        return _in_blocks(
-            X, n_jobs, lambda rows: normalised(self.probability_draws(rows).mean(axis=0))
-        )
+        draws = self.probability_draws
+        return _in_blocks(X, n_jobs, lambda rows: normalised(draws(rows).mean(axis=0)))
 
     def log_probability(self, X: Array, n_jobs: int = 1) -> Array:
         """Return logarithms of posterior means of the class probabilities, exact in the tails."""
@@ -213,17 +210,15 @@ class Posterior(Estimation):
         if likelihood.targets == "numbers":
             noise = np.concatenate([part.values.noise for part in parts])
             model.noise_ = float(np.sqrt(np.mean(noise**2)))
-        model.idata_ = to_datatree(
-            model._predictor_, data, vars(model).get("classes_"), (rhat, ess)
-        )
+        classes = vars(model).get("classes_")
+        model.idata_ = to_datatree(model._predictor_, data, classes, (rhat, ess))
         model.n_iter_ = n_iter
         model.status_ = Status.CONVERGED if agree(rhat, ess) else Status.ITERATION_LIMIT
         needed = f"needed at most {MOST_RHAT} and at least {LEAST_ESS:.0f}"
         words = f"posterior with r-hat {rhat:.3f} and {ess:.0f} effective draws, {needed}"
         model._warn(words, model.status_)
-        dense: Any = None
-        if projected:
-            dense = self.chooser.formulation(data, model._basis_of(data))
+        basis = model._basis_of(data)
+        dense: Any = self.chooser.formulation(data, basis) if projected else None
         return Dense(dense, None, rng)
 
     def drawn(
@@ -361,9 +356,9 @@ class SparsePosterior(Posterior):
         super().check(in_chunks)
         if not named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma).is_proper:
             needed = (
-                "an improper prior has no posterior; needed prior='laplace', 'student' or another "
+                "an improper prior has no posterior; needed prior='laplace' or another proper one"
             )
-            self.refuse("estimation prior", needed + "proper one")
+            self.refuse("estimation prior", needed)
 
     @override
     def prior_at(self, Phi: Array, sign: Array | None, label: NDArray[Any]) -> Any:

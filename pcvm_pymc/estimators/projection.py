@@ -338,12 +338,8 @@ def set_projection(model: Any, projection: Any) -> None:
     if reference.basis_width is not None:
         model.vector_widths_ = reference.basis_width[kept]
     prior = vars(model).get("hyperprior_", Hyperprior.jeffreys())
-    points, every, at = (
-        model.relevance_vectors_,
-        np.arange(len(kept)),
-        {"width": width, "scale": np.nan},
-    )
-    given = (model._kernel_, at, points, every, model.weight_.T, bias, np.nan)
+    at, every = {"width": width, "scale": np.nan}, np.arange(len(kept))
+    given = (model._kernel_, at, model.relevance_vectors_, every, model.weight_.T, bias, np.nan)
     model._predictor_ = Mode(*given, kept, reference.likelihood, prior)
     Phi, no_bias = reference.design(), vars(model).get("bias") is False
     problem = replace(reference.problem(Phi), hyperprior=prior, bias="none" if no_bias else "prior")
@@ -379,7 +375,7 @@ def classifier_of(projection: Any) -> Any:
     known = reference.kind._get_param_names()
     if "n_vectors" not in known:  # a machine without that estimation: that of the dense one
         arguments["estimation"] = "em"
-    model = reference.kind(**{name: arguments[name] for name in arguments if name in known})
+    model = reference.kind(**{n: value for n, value in arguments.items() if n in known})
     model.classes_, model.n_features_in_ = reference.classes, reference.X.shape[1]
     vars(model).update(reference.reading)
     if "hyperprior" in known:

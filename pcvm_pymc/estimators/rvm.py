@@ -12,7 +12,7 @@ from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import StrOptions
 
 from pcvm_pymc.core.evidence import METHODS
-from pcvm_pymc.core.family import FAMILY, System
+from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import Centres, as_centres
 from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
@@ -145,17 +145,13 @@ class RVMClassifier(KernelClassifier):
     cv: int = 5
     verbose: bool = False
 
+    _system = FAMILY["rvm_classification"]
     _scores_all_rows = True
     _parameter_constraints = _CONSTRAINTS
     _estimations: ClassVar[Mapping[str, Any]] = {
         "auto": Evidence.of,
         "posterior": lambda model: Posterior.of(model, chooser=Evidence.of(model)),
     }
-
-    @property
-    @override
-    def _system(self) -> System:
-        return FAMILY["rvm_classification"]
 
     @override
     def _check(self, in_chunks: bool) -> None:
@@ -305,6 +301,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     cv: int = 5
     verbose: bool = False
 
+    _system = FAMILY["rvm_regression"]
     _weighed = ("rbf",)
     _scores_all_rows = True
     _parameter_constraints = _CONSTRAINTS | {"std": [StrOptions({"auto", "process", "weights"})]}
@@ -312,11 +309,6 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         "auto": RegressionEvidence.of,
         "posterior": lambda model: Posterior.of(model, chooser=RegressionEvidence.of(model)),
     }
-
-    @property
-    @override
-    def _system(self) -> System:
-        return FAMILY["rvm_regression"]
 
     @override
     def _check(self, in_chunks: bool) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pcvm_pymc.core.em import EMOptions
 from pcvm_pymc.core.em.options import TOLERANCE
-from pcvm_pymc.core.family import FAMILY, System
+from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.centres import Centres, as_centres
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
@@ -229,6 +229,7 @@ class SparseProbitClassifier(KernelClassifier):
     n_jobs: int | None = None
     verbose: bool = False
 
+    _system = FAMILY["sparse_probit"]
     _beside_width = "features kernel"
     _parameter_constraints = base.constraints(
         "median shared auto",
@@ -242,11 +243,6 @@ class SparseProbitClassifier(KernelClassifier):
         "em": SparseMode.of,
         "posterior": _drawn,
     }
-
-    @property
-    @override
-    def _system(self) -> System:
-        return FAMILY["sparse_probit"]
 
     @override
     def _check(self, in_chunks: bool) -> None:
