@@ -8,6 +8,7 @@ import json
 import re
 import runpy
 import sys
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -258,6 +259,18 @@ def test_the_paths_and_limits_that_contributors_are_given_are_right():
     assert not missing
     for limit in runpy.run_path(str(ROOT / "benchmarks" / "size.py"))["LIMITS"].values():
         assert re.search(rf"\b{limit:,}\b", text), limit
+
+
+def test_no_file_has_more_than_500_lines_and_no_function_more_than_50_of_code():
+    code_lines = runpy.run_path(str(ROOT / "benchmarks" / "size.py"))["code_lines"]
+    for path in PACKAGE.rglob("*.py"):
+        lines = path.read_text().splitlines()
+        assert len(lines) <= 500, path
+        for node in ast.walk(ast.parse("\n".join(lines))):
+            if isinstance(node, ast.FunctionDef):
+                parts = node.body[ast.get_docstring(node) is not None :] or node.body
+                body = lines[parts[0].lineno - 1 : node.end_lineno]
+                assert code_lines(textwrap.dedent("\n".join(body))) <= 50, (path, node.name)
 
 
 def test_a_fit_calls_what_contributors_read_in_that_order():
