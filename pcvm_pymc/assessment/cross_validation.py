@@ -297,7 +297,7 @@ def _refitting(
     constants = posterior["constant_data"].to_dataset()
     (bias, rows), prior = results.rows_of(posterior), results.prior_of(posterior)
     centres, inputs = constants["centres"].values, constants["X"].values
-    Phi, own = piece(X, centres), rows_under(centres, X)
+    Phi, basis_row = piece(X, centres), rows_under(centres, X)
     known = piece(inputs, centres)
     if known.shape != Phi.shape or not np.allclose(Phi, known, rtol=1e-9, atol=1e-12):
         raise ValueError(
@@ -310,7 +310,7 @@ def _refitting(
     by_em = any("em" in row.solvers for row in rows) and not isinstance(prior, HalfHorseshoe)
 
     def refit(train: Array) -> dict[str, xr.DataTree]:
-        bases = np.flatnonzero((own < 0) | np.isin(own, train))
+        bases = np.flatnonzero((basis_row < 0) | np.isin(basis_row, train))
         with warnings.catch_warnings():  # the model with all bases gave them
             warnings.simplefilter("ignore", InputWarning)
             model = build(

@@ -49,7 +49,7 @@ class FittedMode(NamedTuple):
     problem: Problem
     weight: Array
     bias: Any
-    own: NDArray[np.intp]
+    basis_row: NDArray[np.intp]
     precision: Array | None = None
 
     def log_density(self, latent: Array, rows: Any = slice(None)) -> Array:
@@ -244,7 +244,7 @@ def _refit(mode: FittedMode, left_out: NDArray[np.intp]) -> tuple[Array, bool]:
     and weights of the prior's scale.
     """
     problem, prior = mode.problem, mode.problem.hyperprior
-    columns = np.flatnonzero(~np.isin(mode.own, left_out))
+    columns = np.flatnonzero(~np.isin(mode.basis_row, left_out))
     without = replace(
         problem,
         Phi=np.delete(problem.Phi, left_out, axis=0)[:, columns],

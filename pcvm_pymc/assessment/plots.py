@@ -155,9 +155,9 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
         axes.vlines(x, *interval, color="0.75", lw=2, label="posterior, 89 % interval")
         axes.plot(x, middle[order], ".", ms=3, color="0.4", label="posterior median")
         axes.axhline(0, color="black", lw=0.8)
-        own = point[order, c]
-        kept = np.flatnonzero(own)
-        axes.plot(kept, own[kept], "o", ms=4, color=POSITIVE, label="MAP")
+        mode = point[order, c]
+        kept = np.flatnonzero(mode)
+        axes.plot(kept, mode[kept], "o", ms=4, color=POSITIVE, label="MAP")
         axes.set_ylabel(name)
         axes.set_title(f"MAP: {np.count_nonzero(point[:, c])} not zero", fontsize="medium")
     all_axes[-1, 0].set_xlabel("basis, by posterior median of its weight")
@@ -307,7 +307,7 @@ def _against_the_rest(
     if len(shape) == 1:
         return [("", number == 1, each)]
     columns = [{name: p[:, c] for name, p in each.items()} for c in range(n_classes)]
-    return [(f"class {names[c]}", number == c, own) for c, own in enumerate(columns)]
+    return [(f"class {names[c]}", number == c, column) for c, column in enumerate(columns)]
 
 
 def _isotonic(probability: Array, label: NDArray[Any], grid: Array) -> Array:
@@ -353,13 +353,13 @@ def plot_prior_predictive(
         top.hist(np.clip(latent.ravel(), -12, 12), bins=60, density=True, color=NEGATIVE)
         size = np.median(np.abs(latent))
         top.set(title=f"{name}\nmedian size {size:.2f}", xlabel="latent function")
-        several = links[name].n_scores > 1
-        classes = [str(each) for each in model.coords["class"]] if several else [None]
-        how: dict[str, Any] = {"histtype": "step"} if several else {"color": POSITIVE}
+        multiclass = links[name].n_scores > 1
+        classes = [str(each) for each in model.coords["class"]] if multiclass else [None]
+        how: dict[str, Any] = {"histtype": "step"} if multiclass else {"color": POSITIVE}
         columns = links[name].probability(latent).reshape(-1, len(classes)).T
         for values, each in zip(columns, classes, strict=True):
             bottom.hist(values, bins=40, density=True, label=each, **how)
-        what = "P(y = class)" if several else "P(y = 1)"
+        what = "P(y = class)" if multiclass else "P(y = 1)"
         bottom.set(xlabel=what, xlim=(0, 1), xticks=[0, 0.5, 1])
     for axes in all_axes[:, 0]:
         axes.set_ylabel("prior density")

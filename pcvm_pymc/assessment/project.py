@@ -154,9 +154,9 @@ def _from_datatree(
     from pcvm_pymc.inference import results
     from pcvm_pymc.inference.prediction import probability_draws
 
-    data, several = tree["constant_data"].to_dataset(), results.likelihood_of(tree).n_scores > 1
+    data, multiclass = tree["constant_data"].to_dataset(), results.likelihood_of(tree).n_scores > 1
     sign = data["signs"].values.astype(float) if "signs" in data else None
-    if sign is None and not several:
+    if sign is None and not multiclass:
         raise ValueError(
             "reference has no signs of its weights and one score; needed a result of pcvm_model, "
             "mpcvm_model or mrvm_model"
@@ -175,13 +175,13 @@ def _from_datatree(
     if y is not None and not np.array_equal(y, classes[np.maximum(label, 0).astype(int)]):
         raise ValueError("y differs from the labels of the posterior; leave it out")
     mean = probability_draws(tree, results.training_latent(tree)).mean(axis=0)
-    width, signed = np.asarray(piece.width), MPCVMClassifier if several else PCVMClassifier
+    width, signed = np.asarray(piece.width), MPCVMClassifier if multiclass else PCVMClassifier
     return Reference(
         X=inputs,
         label=label,
         classes=classes,
         centres=Centres.among(inputs, data["centres"].values, sign),
-        probability=normalised(mean) if several else mean,
+        probability=normalised(mean) if multiclass else mean,
         kernel=piece.name if kernel is None else kernel,
         width=float(width) if width.ndim == 0 else width,
         hyperprior=Hyperprior.plug_in(),

@@ -128,8 +128,8 @@ def _draw_surface(axes: Axes, lines: tuple[Array, ...], probability: Array) -> N
         return
     first, top = probability.argmax(axis=1), probability.max(axis=1)
     pale = (1.0 - top) / (1.0 - 1.0 / probability.shape[1])  # one where all are as probable
-    own = to_rgba_array(class_colours(probability.shape[1]))[first, :3]
-    axes.pcolormesh(*lines, (own + (1.0 - own) * pale[:, None]).reshape(*shape, 3), alpha=0.8)
+    colour = to_rgba_array(class_colours(probability.shape[1]))[first, :3]
+    axes.pcolormesh(*lines, (colour + (1.0 - colour) * pale[:, None]).reshape(*shape, 3), alpha=0.8)
     for c in range(probability.shape[1]):
         inside = (first == c).astype(float).reshape(shape)
         if 0.0 < inside.mean() < 1.0:

@@ -192,7 +192,7 @@ def _splits(
     rows: Rows, n_train: int, n_test: int, options: argparse.Namespace
 ) -> tuple[list[Any], list[Any]]:
     """Return training and test part of each split: tables, and these as numbers alone."""
-    from pcvm_pymc.experiments.head_to_head import as_numbers, stratified_draws
+    from pcvm_pymc.experiments.head_to_head import stratified_draws, with_indicators
 
     splits = stratified_draws(
         rows.X, rows.y, n_train, n_test, seed=options.seed, scaler=rows.scaler
@@ -201,7 +201,7 @@ def _splits(
         tables = [next(splits) for _ in range(options.splits)]
     except ValueError as error:  # a class whose rows are all equal
         raise UsageError(f"no split with equal rows on one side: {error}") from None
-    numbers = [as_numbers(X, X_test) for X, _, X_test, _ in tables]
+    numbers = [with_indicators(X, X_test) for X, _, X_test, _ in tables]
     return tables, [
         (X, y, X_test, y_test)
         for (X, X_test), (_, y, _, y_test) in zip(numbers, tables, strict=True)

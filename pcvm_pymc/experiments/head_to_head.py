@@ -99,7 +99,7 @@ def fitted_rivals(
     table : tuple
         Training rows, labels, test rows and their labels, for this package's estimators.
     part : tuple
-        The same as numbers alone, for an SVC and logistic regression (`as_numbers`).
+        The same as numbers alone, for an SVC and logistic regression (`with_indicators`).
     n_classes, seed : int
     width : float, optional
         As in `estimators`.
@@ -171,7 +171,7 @@ def stratified_draws(
         number += 1
 
 
-def as_numbers(X: Any, X_test: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+def with_indicators(X: Any, X_test: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return training and test rows for what takes neither categories nor missing values.
 
     Missing numbers are the training rows' median, a category is an indicator for each level, a missing one

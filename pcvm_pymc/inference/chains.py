@@ -189,7 +189,7 @@ def run_chains(
         progress_bars(run.progressbar, *_PROGRESS) as progress,
     ):
         rngs = rng.spawn(run.chains)
-        chains = [Chain(i, problem.start(own), own, *size) for i, own in enumerate(rngs)]
+        chains = [Chain(i, problem.start(each), each, *size) for i, each in enumerate(rngs)]
         for chain in chains:
             progress.add_task("", total=None, number=chain.number, thin=run.thin, round=1)
             if folder is not None:

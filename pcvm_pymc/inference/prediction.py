@@ -147,8 +147,8 @@ def _by_draw(result: xr.DataTree, latent: Array) -> Iterator[tuple[Likelihood, A
     """Yield the likelihood and the latent function of each draw."""
     likelihood, drawn = results.likelihood_of(result), results.nuisance_of(result)
     for i, each in enumerate(latent):
-        own = {name: values.flat[i] for name, values in drawn.items()}
-        yield replace(likelihood, **own), each
+        nuisance = {name: values.flat[i] for name, values in drawn.items()}
+        yield replace(likelihood, **nuisance), each
 
 
 def predict(
@@ -266,7 +266,7 @@ def _moments(
     moments = []
     for block in gen_batches(len(X_new), _ROWS):
         new = X_new[block]
-        own = piece(rows, new), np.diag(piece(new, new))
-        moments.append(star_moments(Phi[block], *own, fit, fitted))
+        more = piece(rows, new), np.diag(piece(new, new))
+        moments.append(star_moments(Phi[block], *more, fit, fitted))
     mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
     return mean, np.sqrt(variance)

@@ -51,8 +51,8 @@ def pack(model: pm.Model, values: Values, groups: Mapping[str, Any], **attrs: An
     def dataset(values: Values, **attrs: Any) -> xr.Dataset:
         variables = {}
         for name, (dims, value) in values.items():
-            own = (dims,) if isinstance(dims, str) else dims
-            variables[name] = (("chain", "draw", *own), np.asarray(value))
+            others = (dims,) if isinstance(dims, str) else dims
+            variables[name] = (("chain", "draw", *others), np.asarray(value))
         out = xr.Dataset(variables)
         coords: dict[str, Any] = {name: np.arange(out.sizes[name]) for name in ("chain", "draw")}
         known = {name: each for name, each in model.coords.items() if each is not None}
@@ -132,8 +132,8 @@ def pack_point(
     columns = {name: np.asarray(value) for name, value in vars(result.trace).items()}
     each = {name: (("iteration", "feature")[: v.ndim], v) for name, v in columns.items()}
     iterations = {"iteration": np.arange(len(next(iter(columns.values()))))}
-    own = {"optimizer_result": xr.Dataset(summary), trace: xr.Dataset(each, iterations)}
-    return pack(model, one_draw, {**own, **groups})
+    ends = {"optimizer_result": xr.Dataset(summary), trace: xr.Dataset(each, iterations)}
+    return pack(model, one_draw, {**ends, **groups})
 
 
 def observed_and_constant_data(model: pm.Model) -> dict[str, xr.Dataset]:

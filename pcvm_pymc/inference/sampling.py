@@ -195,8 +195,8 @@ def _report(tree: xr.DataTree, model: pm.Model) -> None:
         return
     try:
         parts = find_parts(model)
-        own = {parts.weight, parts.bias, parts.rate, *parts.precisions, *parts.scales}
-        more = [rv.name for rv in model.free_RVs if rv not in own]
+        known = {parts.weight, parts.bias, parts.rate, *parts.precisions, *parts.scales}
+        more = [rv.name for rv in model.free_RVs if rv not in known]
     except ValueError:  # of no row of the family
         more = [name for name, x in posterior.items() if not str(x.dims[-1]).endswith("basis")]
     found = convergence(tree, more)

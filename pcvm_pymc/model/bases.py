@@ -183,7 +183,7 @@ def _distances(order: int, ndim: int, X: Array, centres: Array, _: Any) -> Array
     return kernels.distances(X, centres, order)
 
 
-def own_variable(model: pm.Model, value: TensorVariable, name: str) -> TensorVariable:
+def variable_of(model: pm.Model, value: TensorVariable, name: str) -> TensorVariable:
     """Return a variable or expression of the model; an unnamed prior becomes a variable of that name.
 
     Raises
@@ -302,7 +302,7 @@ class Bases:
         if kernel.name != kernels.RBF.name:
             declare_name(model, names("kernel_name"), names("kernel"))
         if isinstance(kernel, kernels.Radial) and isinstance(self.width, TensorVariable):
-            width = own_variable(model, self.width, names("width"))
+            width = variable_of(model, self.width, names("width"))
             apart, _ = matrix(partial(_distances, kernel.order, 2 + width.ndim), X, points, one)
             inverse = 1.0 / (pt.sqr(width) if kernel.order > 1 else width)
             exponent = pt.tensordot(inverse, apart, 1) if width.ndim else apart * inverse
@@ -359,8 +359,8 @@ def choose_bases(
                     "needed features='kernel', or leave it out"
                 )
         return Bases(X, X, None, None, None, features)
-    own_width = isinstance(kernel, kernels.KernelPiece | pm.gp.cov.Covariance)
-    if width is None and not own_width and _has_width(as_piece(kernel)):
+    has_width = isinstance(kernel, kernels.KernelPiece | pm.gp.cov.Covariance)
+    if width is None and not has_width and _has_width(as_piece(kernel)):
         order = getattr(as_piece(kernel), "order", 2)
         width = kernels.median_distance(X, order)  # the centre of the estimators' grid
         _log.info(_MEDIAN, width)

@@ -29,7 +29,7 @@ from pcvm_pymc.core.pieces.priors import (
 )
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room
-from pcvm_pymc.model.bases import AnyKernel, Names, Width, choose_bases, declare_name, own_variable
+from pcvm_pymc.model.bases import AnyKernel, Names, Width, choose_bases, declare_name, variable_of
 from pcvm_pymc.model.coordinates import native, storable
 from pcvm_pymc.model.data import Frame, KernelModel
 from pcvm_pymc.model.distributions import ProbitBernoulli, ndtr
@@ -312,14 +312,14 @@ def _link(
         )
     has = getfullargspec(DECLARED_LIKELIHOODS[name]).kwonlyargs
     given = {key: value for key, value in nuisance.items() if value is not None}
-    has_own = isinstance(likelihood, Likelihood)
+    is_object = isinstance(likelihood, Likelihood)
     for key in given:
-        if has_own or key not in has:
+        if is_object or key not in has:
             what = "its own" if key in has else "none"
             raise ValueError(
                 f"{key} was given with likelihood={likelihood!r}, which has {what}; leave it out"
             )
-    if has_own:
+    if is_object:
         given = {key: getattr(likelihood, key) for key in has}
     for key, value in given.items():
         is_positive = validation.is_real(value) and 0 < value < np.inf
@@ -447,7 +447,7 @@ def _noise(y: TensorVariable, noise: Value) -> TensorVariable:
 def _parameter(name: str, value: Any) -> TensorVariable:
     """Declare a parameter of the likelihood: a number as data, a prior as a variable of that name."""
     if isinstance(value, TensorVariable):
-        return own_variable(pm.modelcontext(None), value, name)
+        return variable_of(pm.modelcontext(None), value, name)
     return pm.Data(name, float(value))
 
 

@@ -32,7 +32,7 @@ _mills.defjvps(lambda dx, m, x: -m * (m + x) * dx)
 
 @jax.custom_jvp
 def _log_ndtr(x: Any) -> Any:
-    """Return log Phi(x), whose derivative is phi / Phi; JAX's own keeps eight digits below -20."""
+    """Return log Phi(x), whose derivative is phi / Phi; JAX's of_class keeps eight digits below -20."""
     left, right = jnp.minimum(x, 0.0), jnp.maximum(x, 0.0)
     of_left = jnp.log(0.5 * erfcx(-_SQRT_HALF * left)) - 0.5 * left * left
     return jnp.where(x < 0.0, of_left, jnp.log1p(-0.5 * erfc(_SQRT_HALF * right)))
@@ -84,12 +84,12 @@ def class_terms(latent: Any, label: Any) -> tuple[Any, Any]:
     S. Lyu et al. (2020), eqs. 10, 22-23, with another quadrature.
     """
     n_classes = latent.shape[1]
-    is_own = label[:, None] == jnp.arange(n_classes)
-    own = jnp.sum(jnp.where(is_own, latent, 0.0), axis=1)
+    is_class = label[:, None] == jnp.arange(n_classes)
+    of_class = jnp.sum(jnp.where(is_class, latent, 0.0), axis=1)
     is_finite = jnp.isfinite(latent).all(axis=1)
-    is_possible = is_own.any(axis=1) & (latent.max(axis=1) - own <= _HOPELESS)
+    is_possible = is_class.any(axis=1) & (latent.max(axis=1) - of_class <= _HOPELESS)
     usable = (is_finite & is_possible)[:, None]
-    margin = jnp.where(usable & ~is_own, own[:, None] - latent, _CERTAIN)
+    margin = jnp.where(usable & ~is_class, of_class[:, None] - latent, _CERTAIN)
 
     mode, curvature = _mode(jax.lax.stop_gradient(margin))
     # the integrand falls at least as fast as exp(-e^2 / 2), and a step is at least _SPACING / sqrt(n_classes)
@@ -100,8 +100,8 @@ def class_terms(latent: Any, label: Any) -> tuple[Any, Any]:
     height = _log_ndtr(x).sum(axis=2) - 0.5 * e * e
     log_total = logsumexp(height, axis=1)
     mean = jnp.einsum("nj,njc->nc", jnp.exp(height - log_total[:, None]), _mills(x))
-    away = jnp.where(is_own, 0.0, mean)
-    score = jnp.where(is_own, away.sum(axis=1, keepdims=True), -away)
+    away = jnp.where(is_class, 0.0, mean)
+    score = jnp.where(is_class, away.sum(axis=1, keepdims=True), -away)
 
     value = log_total + jnp.log(step) - LOG_SQRT_2PI
     value = jnp.where(is_possible, value, -jnp.inf)

@@ -76,8 +76,8 @@ def _normal(value: Values, kind: str, dims: Dims, names: Names) -> TensorVariabl
     if kind == "bias":
         name, shape, rate = "bias_precision", value["e"], value["f"]
     shared = "n_scores" in value and kind != "bias"
-    own = dims[:1] if shared and dims else dims
-    sigma = 1 / pt.sqrt(pm.Gamma(names(name), alpha=shape, beta=rate, dims=own))
+    of_precision = dims[:1] if shared and dims else dims
+    sigma = 1 / pt.sqrt(pm.Gamma(names(name), alpha=shape, beta=rate, dims=of_precision))
     sigma = sigma[:, None] if shared else sigma
     if kind == "magnitude":
         return pm.HalfNormal(names(kind), sigma=sigma, dims=dims)
@@ -134,13 +134,13 @@ def weight_prior(weight: Variable) -> tuple[Prior, bool, dict[str, Any]]:
     ValueError
         If it is none of the family's.
     """
-    op, own = type(weight.owner.op), dict[str, Any]()
+    op, parts = type(weight.owner.op), dict[str, Any]()
     prior: Prior | None = None
     if not graphs.is_random(weight):
-        prior, own["scales"] = _half_horseshoe(weight)
+        prior, parts["scales"] = _half_horseshoe(weight)
     elif op in (*_STUDENT, ours.SharedWeightRV):
         c, d, *_ = _params(weight)
-        prior, own["rate"] = _gamma(op is ours.SharedWeightRV, graphs.number(c, "c"), d)
+        prior, parts["rate"] = _gamma(op is ours.SharedWeightRV, graphs.number(c, "c"), d)
     elif op in (random.LaplaceRV, random.ExponentialRV):
         prior = Laplace(_penalty(weight))
     elif op is HalfStudentTRV and not graphs.random_parts(_params(weight)[1]):  # PyMC's own
@@ -150,8 +150,8 @@ def weight_prior(weight: Variable) -> tuple[Prior, bool, dict[str, Any]]:
         prior = Hyperprior(c, d, c, d)
     elif op in (random.NormalRV, random.HalfNormalRV) and (explicit := _precision(weight)):
         precision, c, d = explicit
-        own["precisions"] = (precision,)
-        prior, own["rate"] = _gamma(precision.type.ndim < weight.type.ndim, c, d)
+        parts["precisions"] = (precision,)
+        prior, parts["rate"] = _gamma(precision.type.ndim < weight.type.ndim, c, d)
     if prior is None:
         what = "weights are transformed"
         if graphs.is_random(weight):
@@ -160,7 +160,7 @@ def weight_prior(weight: Variable) -> tuple[Prior, bool, dict[str, Any]]:
             f"{what} in a way that is no prior of the family; needed MarginalWeight, FreeWeight, pm.Laplace "
             f"or another that the builders declare, times signs at most; {NUTS}"
         )
-    return prior, op in _SIZES or "scales" in own, own
+    return prior, op in _SIZES or "scales" in parts, parts
 
 
 def _params(variable: Variable) -> tuple[Variable, ...]:

@@ -127,10 +127,10 @@ class Parts:
 
     def foreign(self, model: pm.Model) -> list[str]:
         """Return the names of what else is in the model."""
-        own = {self.observed, self.weight, self.bias, self.width, self.rate}
-        own |= {*self.precisions, *self.scales, *self.nuisances}
+        known = {self.observed, self.weight, self.bias, self.width, self.rate}
+        known |= {*self.precisions, *self.scales, *self.nuisances}
         random = [*model.free_RVs, *model.observed_RVs, *model.potentials]
-        return sorted(str(each.name) for each in random if each not in own)
+        return sorted(str(each.name) for each in random if each not in known)
 
 
 def find_parts(model: pm.Model) -> Parts:
@@ -166,7 +166,7 @@ def find_parts(model: pm.Model) -> Parts:
         )
     if positive and sign is None:  # sizes without signs are weights that are all positive
         sign = np.ones(shape)
-    own, given = graphs.random_parts(latent), observed.owner.op.dist_params(observed.owner)
+    inner, given = graphs.random_parts(latent), observed.owner.op.dist_params(observed.owner)
     if not positive and sign is not None:
         raise ValueError(
             f"{size.name!r} is unconstrained, and is multiplied by signs; needed a size, which "
@@ -182,7 +182,7 @@ def find_parts(model: pm.Model) -> Parts:
         bias=bias,
         bias_kind=bias_kind,
         width=unknown[0] if unknown else None,
-        nuisances=tuple(x for each in given for x in graphs.random_parts(each) if x not in own),
+        nuisances=tuple(x for each in given for x in graphs.random_parts(each) if x not in inner),
         **variables,
     )
 

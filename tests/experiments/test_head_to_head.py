@@ -8,11 +8,11 @@ from sklearn.model_selection import StratifiedShuffleSplit
 
 from pcvm_pymc.cli.comparing import paired
 from pcvm_pymc.experiments.head_to_head import (
-    as_numbers,
     equal_rows,
     fitted_rivals,
     kept_together,
     stratified_draws,
+    with_indicators,
 )
 from pcvm_pymc.experiments.processes import in_processes
 
@@ -43,13 +43,13 @@ def test_categories_and_missing_values_as_numbers():
     words = pd.Categorical(["b", None, "a", "b"]), pd.Categorical(["a", "new", None])
     train = pd.DataFrame({"word": words[0], "x": [1.0, 5.0, np.nan, 2.0], "none": np.nan})
     test = pd.DataFrame({"word": words[1], "x": [np.nan, 0.0, 7.0], "none": [1.0, np.nan, 1.0]})
-    found, of_test = as_numbers(train, test)  # x, none, then a, b, missing
+    found, of_test = with_indicators(train, test)  # x, none, then a, b, missing
     np.testing.assert_array_equal(found[:, 0], [1.0, 5.0, 2.0, 2.0])
     np.testing.assert_array_equal(found[:, 2:], [[0, 1, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0]])
     np.testing.assert_array_equal(of_test[:, 0], [2.0, 0.0, 7.0])
     np.testing.assert_array_equal(of_test[:, 2:], [[1, 0, 0], [0, 0, 0], [0, 0, 1]])
     assert np.isfinite(found).all()
-    assert as_numbers(X, X[:3])[0] is X
+    assert with_indicators(X, X[:3])[0] is X
 
 
 def test_differences_are_those_of_the_splits_of_both():
