@@ -21,6 +21,8 @@ PAPER = {
     "ringnorm": (17.6, 1.53, 99.86, 80.36),
     "waveform": (26.3, 10.40, 96.42, 71.78),
     "banana": (19.8, 10.30, 96.30, 72.13),
+    "heart": (5.9, 16.62, 91.08, 64.73),
+    "german": (40.9, 23.62, 79.93, 59.89),
 }
 GENERATORS = {name: getattr(datasets, name) for name in list(PAPER)[:3]}
 REALISATIONS, DRAWS = 5, 20
@@ -69,7 +71,7 @@ def shown(scores):
 
 def table():
     lines = [
-        "| data | dense MAP | the paper's number | chosen number | the paper's PCVM | s |",
+        "| data | average | the paper's number | chosen number | the paper's PCVM | s |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for source in ("Rätsch's", "generated"):

@@ -42,7 +42,7 @@ ESTIMATIONS: dict[str, Any] = {
     "auto": projected(automatic),
     "average": projected(averaged),
     "em": Modes.of,
-    "projection": projected(Modes.of),
+    "projection": projected(automatic),
     "posterior": projected(drawn),
     "bottom-up": from_bottom_up,
 }
@@ -82,15 +82,17 @@ class PCVMClassifier(KernelClassifier):
         500 bases, one mode is fitted, and the rows go through EM in chunks of single precision, in half a
         gibibyte.
     n_vectors : int, "auto" or None
-        At most so many relevance vectors: what is fitted is projected onto them. ``"auto"`` chooses the
-        number by held-out log density. None: no projection, and ``"auto"`` for ``estimation="projection"``.
+        At most so many relevance vectors: what is fitted is projected onto them. ``"auto"`` takes the
+        smallest number that loses at most .003 nats a row against an average, or, of one mode, that has a
+        held-out log density within one standard error of the best. None: no projection, and ``"auto"`` for
+        ``estimation="projection"``.
     estimation : {"auto", "average", "em", "projection", "posterior", "bottom-up"}
         What is fitted.
 
         - ``"auto"``: ``"average"`` if width or scale is chosen under a proper hyperprior, else ``"em"``.
         - ``"average"``: posterior modes over kernel, width and scale, whose class probabilities are averaged.
         - ``"em"``: one posterior mode, the best.
-        - ``"projection"``: few vectors whose probabilities are nearest to those of one mode, see `project`.
+        - ``"projection"``: few vectors whose probabilities are nearest to those of ``"auto"``, see `project`.
         - ``"bottom-up"``: few vectors, added and deleted one at a time by the evidence of their precisions;
           there is no fit of all bases. As in the papers; `n_vectors` mostly predicts better.
         - ``"posterior"``: draws from the posterior at each kernel and width that leave-one-out gives weight,

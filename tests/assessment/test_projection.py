@@ -183,6 +183,19 @@ def test_the_estimator_projects_its_own_dense_mode():
     assert everything.score(X, label) == pytest.approx(dense.score(X, label), abs=0.02)
 
 
+@pytest.mark.parametrize("kind", [pcvm.PCVMClassifier, pcvm.MPCVMClassifier])
+def test_by_default_both_names_project_the_average_onto_the_same_number(kind):
+    X, label = blobs(50, seed=76, fixed=True)
+    given = {"width": "shared", "random_state": 0}
+    two = kind(estimation="projection", **given), kind(n_vectors="auto", **given)
+    one, other = (each.fit(X, label) for each in two)
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+    average = kind(**given).fit(X, label).predict_proba(X)
+    p = one.projection_.reference.probability
+    np.testing.assert_allclose(p if p.ndim > 1 else np.column_stack([1 - p, p]), average)
+    assert one.projection_.path.kl[one.projection_.index] <= 3e-3
+
+
 UNUSABLE_INPUT = [
     ({"size": 81}, "size=81; needed 'auto' or a whole number from 0 to 80"),
     ({"sizes": [-1, 3]}, "needed one or more whole numbers from 0 to 80"),
@@ -245,8 +258,8 @@ def test_an_average_is_projected_onto_vectors_of_several_widths(several):
     kl = (p * np.log(p / q)).sum(axis=1)
     assert found.path.kl[found.index] == pytest.approx(kl.mean(), abs=1e-7)
     # no vector more than it takes
-    assert kl.mean() <= 2e-3
-    assert (found.path.kl[: found.index] > 2e-3).all()
+    assert kl.mean() <= 3e-3
+    assert (found.path.kl[: found.index] > 3e-3).all()
     assert found.path.sizes[-1] == found.size
     number = reference.label if several else (reference.label > 0).astype(int)
     held_out = 0.9 * p[np.arange(60), number] + 0.1 / len(classes)
