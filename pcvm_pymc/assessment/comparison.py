@@ -50,7 +50,8 @@ class Comparison:
     >>> import numpy as np
     >>> from pcvm_pymc import compare, find_map_em, pcvm_model, sample
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
-    >>> model = pcvm_model(X[:20], X[:20, 0] > 0, width=1.0, hyperprior="default")
+    >>> y = X[:, 0] > 0
+    >>> model = pcvm_model(X[:20], y[:20], width=1.0, hyperprior="default")
     >>> mode = find_map_em(model, progressbar=False)
     >>> draws = sample(model, draws=200, thin=1, random_seed=1, quiet=True)
     >>> found = compare(mode, draws, X[20:], X[20:, 0] > 0)
@@ -182,7 +183,7 @@ def compare(
     >>> X = np.random.default_rng(0).normal(size=(12, 2))
     >>> y = np.arange(12) % 2
     >>> model = pcvm_model(X, y, width=1.0)
-    >>> fast = {"draws": 20, "max_sweeps": 200, "cores": 1, "progressbar": False}
+    >>> fast = {"draws": 20, "max_sweeps": 200, "cores": 1, "quiet": True}
     >>> posterior = sample(model, random_seed=1, **fast)
     >>> mode = find_map_em(model, progressbar=False)
     >>> compare(mode, posterior, X, y).table.index.tolist()

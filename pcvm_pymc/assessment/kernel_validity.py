@@ -52,8 +52,10 @@ def validity(model: Any, X: ArrayLike, y: ArrayLike) -> Validity:
     >>> from pcvm_pymc import RVMRegressor
     >>> x = np.linspace(-5, 5, 60)[:, None]
     >>> y = np.sinc(x[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=60)
-    >>> narrow, fitting = (RVMRegressor(width=width).fit(x, y) for width in (0.2, 1.0))
-    >>> bool(validity(fitting, x, y).log_validity > validity(narrow, x, y).log_validity)
+    >>> narrow = RVMRegressor(width=0.2).fit(x, y)
+    >>> fitting = RVMRegressor(width=1.0).fit(x, y)
+    >>> found = [validity(each, x, y).log_validity for each in (narrow, fitting)]
+    >>> bool(found[0] < found[1])
     True
     """
     if not isinstance(model, RVMClassifier | RVMRegressor):

@@ -97,8 +97,10 @@ def select(
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(60, 2))
     >>> found = select(X, X[:, 0] > 0, random_state=0)
-    >>> bool(found.weights.sum() > 0.999), len(found.widths) == len(found.scales)
-    (True, True)
+    >>> bool(found.weights.sum() > 0.999)
+    True
+    >>> len(found.widths) == len(found.scales)
+    True
     """
     validation.check_instance("options", options, ChoiceOptions, "ChoiceOptions", optional=True)
     _check_choice(over, method, cv, {"width": width, "scale": scale})

@@ -220,7 +220,8 @@ class PCVMClassifier(KernelClassifier):
     --------
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(60, 2))
-    >>> model = PCVMClassifier(random_state=0).fit(X, np.where(X[:, 0] > 0, "yes", "no"))
+    >>> y = np.where(X[:, 0] > 0, "yes", "no")
+    >>> model = PCVMClassifier(random_state=0).fit(X, y)
     >>> model.predict([[2.0, 0.0]])
     array(['yes'], dtype='<U3')
     """

@@ -65,7 +65,8 @@ class Projection:
     >>> from pcvm_pymc import PCVMClassifier, project
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
     >>> y = X[:, 0] > 0
-    >>> found = project(PCVMClassifier(width=1.0).fit(X, y), X, y, size=2, random_state=0)
+    >>> full = PCVMClassifier(width=1.0).fit(X, y)
+    >>> found = project(full, X, y, size=2, random_state=0)
     >>> found.size, len(found.classifier.relevance_vectors_)
     (2, 2)
     """

@@ -206,7 +206,8 @@ class SparseProbitClassifier(KernelClassifier):
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(80, 6))
     >>> noise = np.random.default_rng(1).normal(size=80)
-    >>> model = SparseProbitClassifier().fit(X, np.where(X[:, 2] + 0.5 * noise > 0, "yes", "no"))
+    >>> y = np.where(X[:, 2] + 0.5 * noise > 0, "yes", "no")
+    >>> model = SparseProbitClassifier().fit(X, y)
     >>> 2 in model.selected_, len(model.selected_) < 6
     (True, True)
     """

@@ -187,7 +187,8 @@ def to_c(model: Any, name: str | None = None, *, return_std: bool = False) -> st
     >>> import numpy as np
     >>> from pcvm_pymc import PCVMClassifier
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
-    >>> model = PCVMClassifier(estimation="bottom-up", width=2.0).fit(X, X[:, 0] > 0)
+    >>> model = PCVMClassifier(estimation="bottom-up", width=2.0)
+    >>> model = model.fit(X, X[:, 0] > 0)
     >>> "void is_right(const double *x, double *p)" in to_c(model, "is_right")
     True
     """

@@ -219,7 +219,8 @@ def fit_evidence(
     >>> import numpy as np
     >>> from pcvm_pymc import rvm_model
     >>> x = np.linspace(-5, 5, 30)[:, None]
-    >>> result = fit_evidence(rvm_model(x, np.sinc(x[:, 0]), width=2.0, noise=0.01))
+    >>> model = rvm_model(x, np.sinc(x[:, 0]), width=2.0, noise=0.01)
+    >>> result = fit_evidence(model)
     >>> result["optimizer_result"]["status"].item()
     'CONVERGED'
     """

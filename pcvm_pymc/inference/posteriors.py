@@ -51,7 +51,8 @@ def draw_precisions(
     >>> import numpy as np
     >>> from pcvm_pymc import find_map_em, pcvm_model
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> result = find_map_em(pcvm_model(X, X[:, 0] > 0, width=1.0), progressbar=False)
+    >>> model = pcvm_model(X, X[:, 0] > 0, width=1.0)
+    >>> result = find_map_em(model, progressbar=False)
     >>> drawn = draw_precisions(result, random_seed=1)["posterior"]
     >>> drawn["precision"].dims
     ('chain', 'draw', 'basis')
@@ -118,7 +119,8 @@ def add_log_prior(result: xr.DataTree, model: pm.Model | None = None) -> xr.Data
     >>> from pcvm_pymc import Hyperprior, pcvm_model, sample
     >>> X = np.random.default_rng(0).normal(size=(20, 2))
     >>> model = pcvm_model(X, X[:, 0] > 0, hyperprior=Hyperprior.plug_in())
-    >>> draws = sample(model, draws=10, max_sweeps=100, random_seed=1, quiet=True)
+    >>> fast = {"draws": 10, "max_sweeps": 100, "quiet": True}
+    >>> draws = sample(model, random_seed=1, **fast)
     >>> result = add_log_prior(draws, model)
     >>> sorted(result["log_prior"].data_vars)
     ['bias', 'magnitude']
@@ -187,10 +189,13 @@ def mixture(posteriors: Sequence[xr.DataTree], weights: ArrayLike) -> xr.DataTre
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
     >>> y = X[:, 0] > 0
     >>> widths, weights = select(X, y, random_state=0).by_width()
-    >>> models = [pcvm_model(X, y, width=width, basis="kmeans", signs="both") for width in widths]
-    >>> parts = [sample(model, draws=100, random_seed=1, progressbar=False) for model in models]
+    >>> centres = {"basis": "kmeans", "signs": "both"}
+    >>> models = [pcvm_model(X, y, width=w, **centres) for w in widths]
+    >>> fast = {"draws": 100, "progressbar": False}
+    >>> parts = [sample(each, random_seed=1, **fast) for each in models]
     >>> posterior = mixture(parts, weights)
-    >>> sorted(set(posterior["posterior"]["width"].values.ravel())) == sorted(widths)
+    >>> drawn = posterior["posterior"]["width"].values
+    >>> sorted(set(drawn.ravel())) == sorted(widths)
     True
     """
     check_instance("posteriors", posteriors, (list, tuple), "a list of posteriors")

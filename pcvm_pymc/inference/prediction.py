@@ -48,7 +48,8 @@ def prior_latent(model: pm.Model, *, draws: int = 2000, random_seed: Seed = None
     >>> import numpy as np
     >>> from pcvm_pymc import pcvm_model
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> prior_latent(pcvm_model(X, X[:, 0] > 0, width=1.0), draws=20, random_seed=1).shape
+    >>> model = pcvm_model(X, X[:, 0] > 0, width=1.0)
+    >>> prior_latent(model, draws=20, random_seed=1).shape
     (20, 30)
     """
     model = as_model(model)
@@ -203,8 +204,10 @@ def predict(
     >>> import numpy as np
     >>> from pcvm_pymc import find_map_em, pcvm_model
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> mode = find_map_em(pcvm_model(X, X[:, 0] > 0, width=1.0), progressbar=False)
-    >>> found = predict(mode, [[2.0, 0.0], [-2.0, 0.0]])["predictions"]["probability"]
+    >>> model = pcvm_model(X, X[:, 0] > 0, width=1.0)
+    >>> mode = find_map_em(model, progressbar=False)
+    >>> found = predict(mode, [[2.0, 0.0], [-2.0, 0.0]])
+    >>> found = found["predictions"]["probability"]
     >>> (found.values[0, 0] > 0.5).tolist()
     [True, False]
     """

@@ -120,7 +120,9 @@ def sample(
     >>> import numpy as np
     >>> from pcvm_pymc import pcvm_model
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> posterior = sample(pcvm_model(X, X[:, 0] > 0), draws=200, random_seed=1, progressbar=False)
+    >>> model = pcvm_model(X, X[:, 0] > 0)
+    >>> fast = {"draws": 200, "progressbar": False}
+    >>> posterior = sample(model, random_seed=1, **fast)
     >>> dict(posterior["posterior"]["latent"].sizes)
     {'chain': 4, 'draw': 200, 'obs': 30}
     """

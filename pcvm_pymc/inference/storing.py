@@ -57,7 +57,8 @@ def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path
     >>> import numpy as np
     >>> from pcvm_pymc import find_map_em, pcvm_model
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> mode = find_map_em(pcvm_model(X, X[:, 0] > 0, width=1.0), progressbar=False)
+    >>> model = pcvm_model(X, X[:, 0] > 0, width=1.0)
+    >>> mode = find_map_em(model, progressbar=False)
     >>> path = save(mode, f"{tempfile.mkdtemp()}/mode.zarr")
     >>> sorted(each.name for each in path.iterdir())[-2:]
     ['posterior', 'zarr.json']
@@ -175,7 +176,8 @@ def load(path: str | Path) -> xr.DataTree:
     >>> import numpy as np
     >>> from pcvm_pymc import find_map_em, pcvm_model, save
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> mode = find_map_em(pcvm_model(X, X[:, 0] > 0, width=1.0), progressbar=False)
+    >>> model = pcvm_model(X, X[:, 0] > 0, width=1.0)
+    >>> mode = find_map_em(model, progressbar=False)
     >>> again = load(save(mode, f"{tempfile.mkdtemp()}/mode.zarr"))
     >>> again["posterior"].identical(mode["posterior"])
     True

@@ -163,7 +163,8 @@ def pcvm_latent(
     ...     f = pcvm_latent(X, y, width=1.5, bias=False)
     ...     slope = pm.Normal("slope")
     ...     intercept = pm.Normal("intercept", dims="group")
-    ...     label = pm.Bernoulli("label", logit_p=f + slope * X[:, 1] + intercept[group], observed=y)
+    ...     score = f + slope * X[:, 1] + intercept[group]
+    ...     label = pm.Bernoulli("label", logit_p=score, observed=y)
     >>> sorted(each.name for each in model.free_RVs)
     ['intercept', 'magnitude', 'rate', 'slope']
     """

@@ -129,7 +129,8 @@ def pcvm_model(
     An unknown share of the labels is flipped:
 
     >>> from pcvm_pymc.core.pieces.likelihoods import NoisyProbit
-    >>> noisy = pcvm_model(X, X[:, 0] > 0, likelihood=NoisyProbit(pm.Beta.dist(1, 9)))
+    >>> noise = NoisyProbit(pm.Beta.dist(1, 9))
+    >>> noisy = pcvm_model(X, X[:, 0] > 0, likelihood=noise)
     >>> sorted(v.name for v in noisy.free_RVs)
     ['bias', 'flip', 'magnitude', 'rate']
     """

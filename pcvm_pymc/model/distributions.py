@@ -115,7 +115,8 @@ class ProbitBernoulli(Discrete):
     Examples
     --------
     >>> import pymc as pm
-    >>> pm.logp(ProbitBernoulli.dist(latent=[-40.0, 0.0]), [1, 1]).eval().round(3)
+    >>> label = ProbitBernoulli.dist(latent=[-40.0, 0.0])
+    >>> pm.logp(label, [1, 1]).eval().round(3)
     array([-8.04608e+02, -6.93000e-01])
     """
 

@@ -141,7 +141,8 @@ class MultinomialProbit(Discrete):
     Examples
     --------
     >>> import numpy as np, pymc as pm
-    >>> draws = pm.draw(MultinomialProbit.dist(np.zeros((5, 3))), random_seed=0)
+    >>> label = MultinomialProbit.dist(np.zeros((5, 3)))
+    >>> draws = pm.draw(label, random_seed=0)
     >>> draws.shape
     (5,)
     """

@@ -55,7 +55,8 @@ class EMOptions:
     >>> from pcvm_pymc import find_map_em, pcvm_model
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
     >>> model = pcvm_model(X, X[:, 0] > 0, width=1.0)
-    >>> result = find_map_em(model, options=EMOptions(update="em", tol=1e-4), progressbar=False)
+    >>> options = EMOptions(update="em", tol=1e-4)
+    >>> result = find_map_em(model, options=options, progressbar=False)
     >>> result["optimizer_result"]["status"].item()
     'CONVERGED'
     """
@@ -93,7 +94,8 @@ class Start:
     >>> from pcvm_pymc import find_map_em, pcvm_model
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
     >>> start = Start(weight=np.where(X[:, 0] > 0, 0.1, -0.1), bias=0.0)
-    >>> result = find_map_em(pcvm_model(X, X[:, 0] > 0, width=1.0), start=start, progressbar=False)
+    >>> model = pcvm_model(X, X[:, 0] > 0, width=1.0)
+    >>> result = find_map_em(model, start=start, progressbar=False)
     >>> result["optimizer_result"]["status"].item()
     'CONVERGED'
     """

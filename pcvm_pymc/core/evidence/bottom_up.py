@@ -60,7 +60,8 @@ class BottomUpOptions:
     >>> from pcvm_pymc import fit_evidence, pcvm_model
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
     >>> model = pcvm_model(X, X[:, 0] > 0.5 * X[:, 1] ** 2, width=1.0)
-    >>> result = fit_evidence(model, options=BottomUpOptions(max_iter=200, tol=1e-3))
+    >>> options = BottomUpOptions(max_iter=200, tol=1e-3)
+    >>> result = fit_evidence(model, options=options)
     >>> int((result["posterior"]["weight"] != 0).sum()) < 15
     True
     """

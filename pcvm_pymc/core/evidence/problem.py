@@ -295,7 +295,8 @@ class EvidenceOptions:
     >>> from pcvm_pymc import RVMRegressor, fit_evidence, rvm_model
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
     >>> model = rvm_model(X, np.sin(X[:, 0]), width=1.5)
-    >>> result = fit_evidence(model, options=EvidenceOptions(noise_starts=(0.1, 0.3, 0.7)))
+    >>> options = EvidenceOptions(noise_starts=(0.1, 0.3, 0.7))
+    >>> result = fit_evidence(model, options=options)
     >>> bool(result["posterior"]["noise"] < 0.3)
     True
     """

@@ -133,7 +133,8 @@ class MatrixRBF(KernelPiece):
     Examples
     --------
     >>> from pcvm_pymc import RVMClassifier
-    >>> X = np.random.default_rng(0).normal(size=(40, 2)) @ [[1.0, 0.9], [0.0, 0.3]]
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> X = X @ [[1.0, 0.9], [0.0, 0.3]]
     >>> kernel = MatrixRBF(np.cov(X.T))
     >>> model = RVMClassifier(kernel=kernel, width=2.0).fit(X, X[:, 0] > 0)
     >>> bool(model.score(X, X[:, 0] > 0) > 0.9)

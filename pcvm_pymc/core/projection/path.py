@@ -36,7 +36,8 @@ class SearchOptions:
     >>> from pcvm_pymc import PCVMClassifier, project
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
     >>> dense = PCVMClassifier(width=1.0).fit(X, X[:, 0] > 0)
-    >>> rough = project(dense, X, X[:, 0] > 0, size=9, options=SearchOptions(tol=0.05))
+    >>> options = SearchOptions(tol=0.05)
+    >>> rough = project(dense, X, X[:, 0] > 0, size=9, options=options)
     >>> len(rough.classifier.weight_) < 9
     True
     """
