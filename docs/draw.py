@@ -1,18 +1,38 @@
-"""Draw the pictures of the first page and of a tutorial: ``uv run python docs/draw.py``."""
+"""Draw the pictures of the site: ``uv run python docs/draw.py [NAME ...]``.
 
+What is measured is read from the tables of the site and of the benchmarks, so that pictures and tables agree.
+"""
+
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
+import arviz as az
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.patches import FancyBboxPatch
 from PIL import Image
+from pymc.model_graph import ModelGraph
 from scipy.special import ndtr
+from scipy.stats import rankdata
 
 from pcvm_pymc import PCVMClassifier, find_map_em, pcvm_model, plots, project, sample
 from pcvm_pymc.experiments.datasets import ripley_mixture
+from pcvm_pymc.figures import NEGATIVE, PALETTE, POSITIVE, legend_below, styled
 
-FOLDER = Path(__file__).with_name("_static")
+DOCS = Path(__file__).resolve().parent
+FOLDER = DOCS / "_static"
+# headings of the benchmarks' table of peers, as the site names them
+PEERS = {
+    "**default**": "PCVMClassifier()",
+    "RBF": "the same, RBF alone",
+    "RBF, one width": "the same, RBF, one width",
+    "SVC": "SVC, tuned",
+    "boosting": "scikit-learn's boosting",
+    "the same, widths": "Gaussian process, widths",
+}
 
 
 def keep(figure: Any, name: str) -> None:
@@ -97,9 +117,164 @@ def kernels() -> Any:
     return figure
 
 
+def rows_of(page: Path, head: str) -> list[list[str]]:
+    """Return the rows of the table of a page whose head has these words; the first is the head."""
+    lines = page.read_text().splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("|") and head in line)
+    table = "\n".join(lines[first:]).split("\n\n")[0].splitlines()
+    rows = [[each.strip() for each in line.strip()[1:-1].split("|")] for line in table]
+    return [rows[0], *rows[2:]]
+
+
+def numbers_of(text: str) -> list[float]:
+    """Return the numbers of a text in their order."""
+    return [float(each) for each in re.findall(r"\d+(?:\.\d+)?", text)]
+
+
+@styled
+def accuracy() -> Any:
+    """Draw mean ranks and mean log losses of the peers, with bootstrap intervals over the sets."""
+    head, *rows = rows_of(DOCS.parent / "benchmarks" / "README.md", "**default** | RBF |")
+    names = [PEERS.get(each, each) for each in head[1:-1]]
+    sets = [row for row in rows if " / " in row[1] and not row[0].startswith("mean")]
+    means = next(row for row in rows if row[0] == "mean of 21")[1:-1]
+    loss = np.array([[numbers_of(each)[1] for each in row[1:-1]] for row in sets])
+    excess = loss - loss[:, :1]
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(len(sets), size=(4000, len(sets)))
+    order = np.argsort(-loss.mean(axis=0))
+    figure, panels = plt.subplots(1, 2, figsize=(9, 3.9), sharey=True)
+    for axes, values in zip(panels, (rankdata(loss, axis=1), excess), strict=True):
+        low, high = np.quantile(values[drawn].mean(axis=1), [0.025, 0.975], axis=0)
+        for place, k in enumerate(order):
+            colour = POSITIVE if k < 3 else NEGATIVE
+            axes.plot([low[k], high[k]], [place, place], color=colour)
+            axes.plot(values[:, k].mean(), place, "o", color=colour)
+        axes.grid(axis="x", color="0.9")
+    named = [f"{names[k]}   {numbers_of(means[k])[1]:.4f}" for k in order]
+    panels[0].set_yticks(range(len(names)), named)
+    panels[0].set(xlabel="mean rank by log loss (1 is best)")
+    panels[0].text(-0.02, 1.02, "mean log loss", ha="right", transform=panels[0].transAxes)
+    panels[1].set(xlabel="mean log loss above the default's (nats)")
+    return figure
+
+
+@styled
+def coverage() -> Any:
+    """Draw how often intervals contain the truth, from the table of the guide to intervals."""
+    ways: dict[str, list[list[float]]] = {}
+    for name, size, *shares in rows_of(DOCS / "guides" / "intervals.md", "| log loss |")[1:]:
+        way = name.replace("`", "") or list(ways)[-1]  # an empty name repeats the last
+        ways.setdefault(way, []).append([numbers_of(size)[0], float(shares[0]), float(shares[2])])
+    figure, panels = plt.subplots(1, 2, figsize=(9.5, 4), sharey=True)
+    for axes, column, level in zip(panels, (1, 2), (0.89, 0.5), strict=True):
+        axes.axvline(level, color="0.4", lw=1, ls="--")
+        for place, found in enumerate(reversed(ways.values())):
+            for each, colour, marker in zip(found, PALETTE, "os^", strict=False):
+                label = None if place else f"{each[0]:.0f} rows"
+                axes.plot(each[column], place, marker, color=colour, label=label)
+        axes.set(xlabel=f"true probabilities in {100 * level:.0f} % intervals, share")
+        axes.grid(axis="x", color="0.9")
+    panels[0].set_yticks(range(len(ways)), list(ways)[::-1])
+    legend_below(figure, panels[0])
+    return figure
+
+
+@styled
+def results() -> Any:
+    """Draw two of the results: the sparse probit's figure, and errors on partitions of several classes."""
+    table = {row[0]: row[1] for row in rows_of(DOCS / "results.md", "measured")[1:]}
+    probit = next(name for name in table if name.startswith("sparse probit, quadratic"))
+    features = numbers_of(probit)[:5]
+    ours, paper = (numbers_of(part)[:5] for part in table[probit].split("the paper's curve"))
+    first = next(name for name in table if name.startswith("mPCVM2"))
+    second, svc = table[first].split("tuned SVC")
+    sets = ["iris", "wine", "glass", "Wisconsin", "vowel"]
+    errors = {
+        "mPCVM2": numbers_of(second)[:5],
+        "mPCVM1": numbers_of(table["mPCVM1, the same"])[:5],
+        "SVC, tuned": numbers_of(svc)[:5],
+    }
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.6))
+    left.plot(features, ours, "o-", label="measured")
+    left.plot(features, paper, "s--", label="the paper's curve")
+    left.set(xlabel="features, of which two matter", ylabel="error, %", xticks=features)
+    left.set_title("Sparse probit, quadratic features")
+    left.legend(loc="upper left")
+    for k, (name, each) in enumerate(errors.items()):
+        right.bar(np.arange(len(sets)) + 0.27 * (k - 1), each, 0.25, label=name)
+    right.set_xticks(range(len(sets)), sets)
+    right.set(ylabel="error, %", title="Several classes")
+    right.legend(loc="upper right")
+    return figure
+
+
+@styled
+def trace() -> Any:
+    """Draw ArviZ's densities and traces of a short run, as in the guide to sampling."""
+    X, y = ripley_mixture(100, random_state=0)
+    model = pcvm_model(X, y, width=0.6, basis="kmeans", signs="both")
+    posterior = sample(model, random_seed=1, progressbar=False)
+    drawn = az.plot_trace_dist(
+        posterior,
+        var_names=["bias", "latent"],
+        coords={"obs": [0, 50]},
+        compact=False,
+        backend="matplotlib",
+        figure_kwargs={"figsize": (9, 5)},
+    )
+    return drawn.viz["figure"].item()
+
+
+# where each variable of the model is drawn, and its symbol
+PLACES = {
+    "hyperprior": (0.4, 3.2, "c, d, e, f"),
+    "rate": (1.5, 2.1, "$d$"),
+    "magnitude": (2.9, 2.1, "$|w_j|$"),
+    "signs": (2.9, 1.0, "$s_j$"),
+    "weight": (4.3, 2.1, "$w_j = s_j |w_j|$"),
+    "bias": (4.3, 3.2, "$b$"),
+    "centres": (4.3, 1.0, "$z_j$"),
+    "width": (5.65, 1.0, "width"),
+    "X": (6.7, 1.0, "$x_i$"),
+    "latent": (6.7, 2.1, "$f_i$"),
+    "label": (8.1, 2.1, "$y_i$"),
+}
+PLATES = {"basis functions j": (2.35, 2.8), "rows i": (6.25, 2.3)}
+
+
+@styled
+def model() -> Any:
+    """Draw the graph of a PCVM: its arrows are those of PyMC."""
+    X, y = ripley_mixture(20, random_state=0)
+    built = pcvm_model(X, y, width=0.6)
+    graph = ModelGraph(built)
+    free = {each.name for each in built.free_RVs}
+    figure, axes = plt.subplots(figsize=(9, 3.6))
+    for child, parent in graph.edges():
+        if {child, parent} <= set(PLACES):
+            ends = PLACES[child][:2], PLACES[parent][:2]
+            style = {"arrowstyle": "-|>", "color": "0.3", "shrinkA": 0, "shrinkB": 17}
+            axes.annotate("", *ends, arrowprops=style)
+    for name, (left, wide) in PLATES.items():
+        frame = {"boxstyle": "round,pad=0,rounding_size=0.1", "fc": "none", "ec": "0.6"}
+        axes.add_patch(FancyBboxPatch((left, 0.1), wide, 2.65, **frame))
+        axes.text(left + wide - 0.08, 0.17, name, ha="right", color="0.35", size="small")
+    for name, (x, height, symbol) in PLACES.items():
+        face = PALETTE[5] if name in free else "0.85" if name == "label" else "white"
+        form = "circle" if name in free or name == "label" else "round"
+        box = {"boxstyle": f"{form},pad=0.35", "fc": face, "ec": "0.3"}
+        axes.text(x, height, symbol, ha="center", va="center", bbox=box, zorder=3)
+        side = 0.42 if height > 2 else -0.42
+        axes.text(x, height + side, name, ha="center", va="center", color="0.35", size="small")
+    axes.set(xlim=(-0.1, 8.7), ylim=(0.0, 3.8))
+    axes.set_axis_off()
+    return figure
+
+
+PICTURES = (surface, path, how_sure, relevance, kernels, accuracy, coverage, results, trace, model)
+
 if __name__ == "__main__":
-    keep(surface(), "surface.png")
-    keep(path(), "path.png")
-    keep(how_sure(), "how_sure.png")
-    keep(relevance(), "relevance.png")
-    keep(kernels(), "kernels.png")
+    for draw in PICTURES:
+        if draw.__name__ in (sys.argv[1:] or draw.__name__):
+            keep(draw(), f"{draw.__name__}.png")

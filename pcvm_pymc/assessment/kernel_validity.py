@@ -54,8 +54,8 @@ def validity(model: Any, X: ArrayLike, y: ArrayLike) -> Validity:
     >>> y = np.sinc(x[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=60)
     >>> narrow = RVMRegressor(width=0.2).fit(x, y)
     >>> fitting = RVMRegressor(width=1.0).fit(x, y)
-    >>> found = [validity(each, x, y).log_validity for each in (narrow, fitting)]
-    >>> bool(found[0] < found[1])
+    >>> low, high = validity(narrow, x, y), validity(fitting, x, y)
+    >>> bool(low.log_validity < high.log_validity)
     True
     """
     if not isinstance(model, RVMClassifier | RVMRegressor):
