@@ -120,9 +120,21 @@ def skip_foreign(
     return None
 
 
+def put_example_first(
+    app: Any, what: str, name: str, member: Any, options: Any, lines: list[str]
+) -> None:
+    """Put the example of a class or function before its parameters, which may be many."""
+    heads = {line: i for i, line in enumerate(lines[:-1]) if re.fullmatch("-{3,}", lines[i + 1])}
+    if {"Examples", "Parameters"} <= set(heads) and heads["Parameters"] < heads["Examples"]:
+        start, place = heads["Examples"], heads["Parameters"]
+        end = min((i for i in heads.values() if i > start), default=len(lines))
+        lines[:] = [*lines[:place], *lines[start:end], "", *lines[place:start], *lines[end:]]
+
+
 def setup(app: Any) -> None:
     """Write the pages that are made from the package."""
     app.add_directive("post", Post)
     app.add_html_math_renderer("mathml", (write_math, None), (write_math, None))
     app.connect("autodoc-skip-member", skip_foreign)
+    app.connect("autodoc-process-docstring", put_example_first, priority=400)  # before napoleon
     write_pages(HERE)

@@ -27,7 +27,7 @@ DOCS = ROOT / "docs"
 PACKAGE = ROOT / "pcvm_pymc"
 TUTORIALS = sorted((DOCS / "tutorials").glob("[!i]*.md"))
 PAGES = [ROOT / "README.md", DOCS / "index.md", DOCS / "models.md", *DOCS.glob("guides/*.md")]
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks_of(path, language):
@@ -347,6 +347,55 @@ def test_the_list_of_words_finds_them():
 @pytest.mark.parametrize("path", LINTED, ids=lambda path: path.stem)
 def test_pages_are_in_plain_words(path):
     found = retired_words(prose_of(path.read_text()))
+    assert not found, "\n".join(found)
+
+
+NARROW = 75  # columns of a line of code; longer ones run out of their box on the site
+
+
+def code_lines(path):
+    """Yield number and text of each line of code that a page, or the docstrings of a module, shows."""
+    text = path.read_text()
+    if path.suffix == ".md":
+        for block in BLOCK.finditer(text):
+            if block[1].startswith("{"):  # a directive
+                continue
+            yield from enumerate(block[2].splitlines(), text[: block.start(2)].count("\n") + 1)
+        return
+    for node in ast.walk(ast.parse(text)):
+        documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        if not documented or ast.get_docstring(node) is None:
+            continue
+        said = node.body[0].value
+        for example in doctest.DocTestParser().get_examples(said.value):
+            lines = [f">>> {each}" for each in example.source.splitlines()]
+            yield from enumerate([*lines, *example.want.splitlines()], said.lineno + example.lineno)
+
+
+def too_long(path):
+    return [f"{path.name}:{i}: {line}" for i, line in code_lines(path) if len(line) > NARROW]
+
+
+def test_a_long_line_of_code_is_found(tmp_path):
+    long = "x = " + "1 + " * 20 + "1"
+    page, module = tmp_path / "page.md", tmp_path / "module.py"
+    page.write_text(f"Text.\n\n```python\n{long[:60]}\n{long}\n```\n{long}\n")
+    module.write_text(
+        f'def f():\n    """Add.\n\n    >>> 1\n    1\n    >>> {long}\n    21\n    """\n'
+    )
+    assert too_long(page) == [f"page.md:5: {long}"]
+    assert too_long(module) == [f"module.py:6: >>> {long}"]
+
+
+PAGES_WITH_CODE = [path for path in LINTED if DOCS in path.parents or path.parent == ROOT]
+
+
+@pytest.mark.parametrize("path", [*PAGES_WITH_CODE, PACKAGE], ids=lambda path: path.stem)
+def test_lines_of_code_fit_their_box(path):
+    if path.stem in ("README", "own_terms"):
+        pytest.xfail("to be shortened with the next change of these pages")
+    files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+    found = [line for each in files for line in too_long(each)]
     assert not found, "\n".join(found)
 
 

@@ -102,6 +102,7 @@ class MPCVMClassifier(KernelClassifier):
         Their numbers among the training rows; -1 for given centres.
     weight_ : ndarray, shape (n_classes, n_relevance)
     bias_ : ndarray, shape (n_classes,)
+        Score of each class where all basis functions are zero, thus far from all centres.
     width_, scale_ : float
         The scale is that of the hyperprior, NaN for one without.
     feature_widths_, feature_relevance_, feature_relevance_folds_
@@ -113,7 +114,9 @@ class MPCVMClassifier(KernelClassifier):
     log_posterior_ : float
         Precisions integrated out; from the bottom up, given the precisions.
     n_iter_ : int
+        Iterations of the fit, as for `PCVMClassifier`.
     status_ : Status
+        How the fit ended.
     widths_, width_scores_ : ndarray, shape (n_widths,)
         The widths that were tried, and what they were chosen by: the mean held-out log probability, as for
         `RVMClassifier`, or the log of evidence or validity.

@@ -178,6 +178,7 @@ class PCVMClassifier(KernelClassifier):
     weight_ : ndarray, shape (n_relevance,)
         Their weights: positive for rows of ``classes_[1]``, negative for those of ``classes_[0]``.
     bias_ : float
+        Value of the latent function where all basis functions are zero, thus far from all centres.
     width_, scale_ : float
         The width is an array where each feature has its own. The scale is that of the hyperprior, NaN for
         one without.
@@ -196,6 +197,8 @@ class PCVMClassifier(KernelClassifier):
     log_posterior_ : float
         Of these weights and bias, precisions integrated out; from the bottom up, given the precisions.
     n_iter_ : int
+        Iterations of EM, or steps from the bottom up; for a posterior, transitions of each chain, the most
+        of several widths; 0 where few vectors were found by projection.
     status_ : Status
         How the fit ended; an empty model predicts by its bias alone.
     width_selection_ : WidthSelection

@@ -97,8 +97,15 @@ class RVMClassifier(KernelClassifier):
         Their numbers among the training rows; -1 for centres that are none.
     weight_ : ndarray, shape (n_relevance,)
         Posterior mode; for several classes (n_classes, n_relevance).
-    bias_, width_, log_evidence_, n_iter_, status_
-        For several classes, one for each, but for the evidence (the sum) and the iterations (the most).
+    bias_ : float
+        Value of the latent function far from all centres; for several classes (n_classes,).
+    width_, log_evidence_ : float
+        For several classes a width for each class, and the sum of the evidences.
+    n_iter_ : int
+        Steps of the search (changes of one basis function, or rounds of the batch search), the most of
+        several classes; for a posterior, transitions of each chain.
+    status_ : Status
+        How the fit ended; for several classes one for each.
     feature_widths_ : ndarray, shape (n_features,)
         Width of each feature, in units of X, of the RBF only; for several classes (n_classes, n_features).
     feature_relevance_ : ndarray, shape (n_features,)
@@ -252,8 +259,10 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         Their numbers among the training rows; -1 for centres that are none.
     weight_ : ndarray, shape (n_relevance,)
         Posterior mean.
-    bias_, width_, noise_, log_evidence_ : float
-        Of a posterior the root mean square of the noise.
+    bias_ : float
+        Prediction far from all centres.
+    width_, noise_, log_evidence_ : float
+        The noise is a standard deviation; of a posterior its root mean square.
     idata_ : xarray.DataTree
         Of a posterior only, as for `RVMClassifier`.
     feature_widths_, feature_relevance_, feature_relevance_folds_
@@ -263,7 +272,10 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     covariance_ : ndarray, shape (n_relevance + 1, n_relevance + 1)
         Of the weights and, last, the bias.
     n_iter_ : int
+        Steps of the search: changes of one basis function, or rounds of the batch search. For a posterior,
+        transitions of each chain.
     status_ : Status
+        How the fit ended.
     widths_, width_scores_ : ndarray, shape (n_widths,)
         The widths that were tried, and what they were chosen by, as for `RVMClassifier`.
 

@@ -182,6 +182,7 @@ class SparseProbitClassifier(KernelClassifier):
     coef_ : ndarray, shape (1, n_all) or (n_classes, n_all)
         The weights of all features, most of them zero.
     bias_ : float, or ndarray, shape (n_classes,)
+        Value of the latent function where all features, or all kernels, are zero.
     prior_ : Laplace or Hyperprior
     width_ : float
         For a kernel only.
@@ -190,7 +191,7 @@ class SparseProbitClassifier(KernelClassifier):
     log_posterior_ : float
         At the mode, variances integrated out; the sum for several classes.
     n_iter_ : int
-        The most of several machines.
+        Iterations of EM, the most of several machines.
     status_ : Status or list of Status
         How EM ended; an empty model predicts by its bias alone.
     idata_ : xarray.DataTree
