@@ -5,6 +5,7 @@ What is measured is read from the tables of the site and of the benchmarks, so t
 
 import re
 import sys
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def rows_of(page: Path, head: str) -> list[list[str]]:
     """Return the rows of the table of a page whose head has these words; the first is the head."""
     lines = page.read_text().splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("|") and head in line)
-    table = "\n".join(lines[first:]).split("\n\n")[0].splitlines()
+    table = takewhile(lambda line: line.startswith("|"), lines[first:])
     rows = [[each.strip() for each in line.strip()[1:-1].split("|")] for line in table]
     return [rows[0], *rows[2:]]
 
