@@ -381,6 +381,6 @@ def test_what_has_no_export_says_so(model, y, words):
 
 def test_a_scaler_of_a_column_without_numbers_has_no_export():
     rows = np.column_stack([X, np.full(len(X), np.nan)])
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"), pytest.warns(pcvm.core.pieces.validation.InputWarning):
         model = make_pipeline(StandardScaler(), MACHINE).fit(rows, LABEL)
     refused(r"has seen no number in the columns \[2\]", pcvm.to_c, model)
