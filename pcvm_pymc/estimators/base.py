@@ -21,7 +21,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.centres import Centres, choose_share, has_clusters_of_copies
-from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, as_kernel, as_width
+from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, Precomputed, as_kernel, as_width
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS, blas_threads
@@ -195,6 +195,9 @@ class KernelMachine(TableReader, BaseEstimator):
         if self._width_rule in ("validity", "em") and not self._is_rbf:
             raise ValueError(f"width={self.width!r} needs kernel='rbf'; found {self.kernel!r}")
         self._needs("width", self._has_width, self._beside_width, "a kernel that has a width")
+        if self._is_precomputed:
+            self._needs("categorical_features", False, "kernel", "a kernel of features")
+            self._check_precomputed(X)
         if "kernel_dtype" in vars(self):
             needed = "rows in chunks (a memory_limit, or Dask arrays)"
             self._needs("kernel_dtype", in_chunks, "memory_limit", needed)
@@ -233,6 +236,8 @@ class KernelMachine(TableReader, BaseEstimator):
     @property
     def _kernel(self) -> Kernel:
         """The kernel; of several that would be weighed the first."""
+        if isinstance(self.kernel, str) and self.kernel == "precomputed":
+            return Precomputed()
         return self._weighed[0] if self._weighs_kernels else self.kernel
 
     @property
@@ -465,9 +470,10 @@ class KernelMachine(TableReader, BaseEstimator):
         return width[self._encoding_.features]
 
     def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags: missing values are taken."""
+        """Return scikit-learn's tags: missing values are taken, or the inputs are a kernel's matrix."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
+        tags.input_tags.allow_nan = not self._is_precomputed
+        tags.input_tags.pairwise = self._is_precomputed
         return tags
 
     def _warn(self, solver: str, *statuses: Status) -> None:

@@ -39,7 +39,7 @@ class MPCVMClassifier(KernelClassifier):
 
     Parameters
     ----------
-    kernel : "auto", "rbf", "laplacian", "linear-spline" or callable
+    kernel : "auto", "rbf", "laplacian", "linear-spline", "precomputed" or callable
         As for `PCVMClassifier`. ``"auto"`` weighs several where classes times bases are at most 1,000: of
         more, candidates are scored class by class, which does not tell kernels apart.
     width : float, array_like, "auto", "shared", "cv", "evidence" or "validity"
@@ -188,7 +188,7 @@ class MRVMClassifier(KernelClassifier):
 
     Parameters
     ----------
-    kernel : "rbf", "laplacian", "linear-spline" or callable
+    kernel : "rbf", "laplacian", "linear-spline", "precomputed" or callable
         ``exp(-||x - z||^2 / width^2)``, Vapnik's spline, or a function ``(X, Z, width) -> (n, m)``.
     width : float, array_like, "auto", "shared", "evidence" or "validity"
         As for `MPCVMClassifier`; the validity is the relevance vector machine's.

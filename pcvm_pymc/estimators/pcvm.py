@@ -57,12 +57,15 @@ class PCVMClassifier(KernelClassifier):
 
     Parameters
     ----------
-    kernel : "auto", "rbf", "laplacian", "linear-spline" or callable
+    kernel : "auto", "rbf", "laplacian", "linear-spline", "precomputed" or callable
         ``"rbf"`` is ``exp(-||x - z||^2 / width^2)``, ``"laplacian"`` ``exp(-sum_j |x_j - z_j| / width_j)``,
-        a function ``(X, Z, width) -> (n, m)``. ``"auto"`` weighs both in the average, and both once more of
-        the ranks of those columns that are skewed or have long tails (`selection_` has the weights). It is
-        the RBF where no average over widths is fitted to rows in memory: a given width, one mode, more than
-        3,000 rows, or rows in chunks. Few vectors match the average by RBFs.
+        a function ``(X, Z, width) -> (n, m)``, or a kernel object of scikit-learn's Gaussian processes, whose
+        parameters stay as they are. ``"precomputed"``: X is the kernel of all pairs of training rows, shape
+        (n_obs, n_obs), and that of new rows with these, (n_new, n_obs). ``"auto"`` weighs both named first
+        in the average, and both once more of the ranks of those columns that are skewed or have long tails
+        (`selection_` has the weights). It is the RBF where no average over widths is fitted to rows in
+        memory: a given width, one mode, more than 3,000 rows, or rows in chunks. Few vectors match the
+        average by RBFs.
     width : float, array_like, "auto", "shared", "cv", "evidence", "validity" or "em"
         Width of the basis functions, in the unit of X: one, or one for each feature. Standardise columns of
         different units first, as in ``make_pipeline(StandardScaler(), PCVMClassifier())``.

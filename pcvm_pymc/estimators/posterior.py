@@ -13,8 +13,8 @@ from sklearn.base import is_classifier
 from sklearn.utils import gen_batches
 
 from pcvm_pymc.core.hamiltonian import LogPosterior, Values
-from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_means
-from pcvm_pymc.core.pieces.kernels import FeatureColumns, KernelPiece
+from pcvm_pymc.core.pieces.centres import MEANS, Centres, as_centres, choose_means
+from pcvm_pymc.core.pieces.kernels import FeatureColumns, KernelPiece, Precomputed
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
@@ -303,6 +303,10 @@ class Posterior(Estimation):
         if given:  # with signs, or classes; or columns
             found: Centres = model._centres(data, basis)
             return found
+        if isinstance(model._kernel, Precomputed):  # which has no means
+            n_basis = MEANS if isinstance(basis, str) else basis
+            rows = None if n_basis is None else min(int(n_basis), len(data.X))
+            return replace(as_centres(rows, data.X, None), sign=None)
         if basis is None or isinstance(basis, Integral | str):
             n_basis = None if isinstance(basis, str) else model._basis_of(data) or len(data.X)
             label = data.label if is_classifier(model) else None

@@ -43,9 +43,9 @@ class RVMClassifier(KernelClassifier):
 
     Parameters
     ----------
-    kernel : "rbf", "laplacian", "linear-spline" or callable
+    kernel : "rbf", "laplacian", "linear-spline", "precomputed" or callable
         ``exp(-||x - z||^2 / width^2)``, Vapnik's spline, or a function ``(X, Z, width) -> (n, m)``. It need
-        not be positive definite.
+        not be positive definite. ``"precomputed"`` and objects of scikit-learn as for `PCVMClassifier`.
     width : float, array_like, "auto", "shared", "evidence" or "validity"
         Width of the basis functions, in the unit of X: one, or one for each feature. Of nine, ``"shared"``
         takes that of the highest cross-validated log density; ``"auto"`` (of the RBF) also learns relative
@@ -208,7 +208,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
 
     Parameters
     ----------
-    kernel : "auto", "rbf", "laplacian", "linear-spline" or callable
+    kernel : "auto", "rbf", "laplacian", "linear-spline", "precomputed" or callable
         As for `RVMClassifier`. ``"auto"`` is the RBF, of the columns or of the ranks of those that are skewed
         or have long tails, `kernel_` says which: folds that choose the width choose that, too. Where the
         width, or centres, are given it is of the columns.

@@ -127,7 +127,7 @@ class SparseProbitClassifier(KernelClassifier):
 
     Parameters
     ----------
-    kernel : "rbf", "laplacian", "linear-spline" or callable
+    kernel : "rbf", "laplacian", "linear-spline", "precomputed" or callable
         For ``features="kernel"``.
     width : float, array_like, "median", "shared" or "auto"
         Of the kernel, in the unit of X; the paper's h is ``width / sqrt(2)``. ``"median"`` is the median

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.pieces.encoding import Encoding
+from pcvm_pymc.core.pieces.kernels import Precomputed
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import (
     as_features,
@@ -20,6 +21,7 @@ from pcvm_pymc.core.pieces.validation import (
     shown,
     warn_input,
 )
+from pcvm_pymc.estimators.estimation import refuse
 
 MOST_LEVELS = 255  # of a category: one with more is an identifier
 # how the names of types of pandas, polars and pyarrow begin
@@ -172,6 +174,11 @@ def with_names(values: Array, names: list[str] | None) -> Any:
     return pd.DataFrame(values, columns=names)
 
 
+def _numbered(values: Array) -> Array:
+    """Return the matrix of a kernel with the numbers of its rows behind, as `Precomputed` needs it."""
+    return np.column_stack([values, np.arange(len(values))])
+
+
 class TableReader:
     """How an estimator reads tables: the columns of a fit are those of all later tables.
 
@@ -185,7 +192,28 @@ class TableReader:
 
     _levels_ = Levels()
     _encoding_: Encoding | None = None
+    _kernel: Any
     categorical_features: Any
+    basis: Any
+
+    @property
+    def _is_precomputed(self) -> bool:
+        """Whether the inputs are the matrix of a kernel."""
+        return isinstance(self._kernel, Precomputed)
+
+    def _check_precomputed(self, X: Any) -> None:
+        """Raise for what needs features, where the inputs are the matrix of a kernel."""
+        if is_dask(X):
+            raise ValueError(
+                "X is a Dask array with kernel='precomputed'; needed a matrix in memory"
+            )
+        if not (self.basis is None or isinstance(self.basis, str | Integral)):
+            needed = "the bases are training rows; needed 'auto', None or a number of them"
+            refuse(self, "kernel basis", needed)
+        if vars(self).get("star"):
+            refuse(
+                self, "kernel star", "RVM* needs the kernel of a new row with itself; leave it out"
+            )
 
     def _inputs(self, X: Any) -> Array:
         """Return new inputs for a fitted estimator, in the columns that it was fitted to."""
@@ -195,7 +223,8 @@ class TableReader:
         names = column_names(X) if self._levels_.of_feature else None
         if names is not None:  # before categories are read by their places
             self._named(X, np.zeros((1, len(names))), reset=False)
-        return self._encoding_(self._named(X, self._levels_.numbers(X), reset=False))
+        values = self._named(X, self._levels_.numbers(X), reset=False)
+        return self._encoding_(_numbered(values) if self._is_precomputed else values)
 
     def _read(self, X: Any, *y: Any, **how: Any) -> Any:
         """Return training inputs as numbers, and targets where they are given, checked.
@@ -203,7 +232,16 @@ class TableReader:
         Categories are codes, and missing values NaN. As scikit-learn's `validate_data`.
         """
         self._levels_ = Levels.of(X, self.categorical_features)
-        return self._named(X, self._levels_.numbers(X), *y, **how)
+        read = self._named(X, self._levels_.numbers(X), *y, **how)
+        if not self._is_precomputed:
+            return read
+        values, *targets = read if isinstance(read, tuple) else (read,)
+        if values.shape[0] != values.shape[1] or np.isnan(values).any():
+            raise ValueError(
+                f"X has shape {values.shape}{' and missing values' * bool(np.isnan(values).any())} with "
+                "kernel='precomputed'; needed the kernel of all pairs of training rows, shape (n_obs, n_obs)"
+            )
+        return (_numbered(values), *targets) if targets else _numbered(values)
 
     def _reading(self) -> dict[str, Any]:
         """Return the attributes by which a fitted estimator reads tables."""

@@ -30,7 +30,7 @@ type CentresLike = int | ArrayLike | tuple[ArrayLike, ArrayLike] | None
 
 # k-means++ reads so many rows per basis at most: its cost is their number times that of the bases
 _CANDIDATES = 20
-_MEANS = 30  # in all, chosen by what the posterior predicts: ten are too few (benchmarks/README.md)
+MEANS = 30  # in all, chosen by what the posterior predicts: ten are too few (benchmarks/README.md)
 _RESTARTS, _MOST_ROUNDS = 4, 300  # of k-means, the best of which counts; rounds of one, a guard
 _ROUNDING = 1e-9  # of a column's largest entry: what differs by no more is the same row
 
@@ -298,7 +298,7 @@ def choose_means(
     """
     groups = _groups(label, len(X))
     if n_basis is None:
-        n_basis = min(max(_MEANS, 10 * len(groups)), len(X))
+        n_basis = min(max(MEANS, 10 * len(groups)), len(X))
     rng = np.random.default_rng(random_state)
     shares = _shares(groups, n_basis, name)
     means = [_means(X[rows], size, rng) for rows, size in zip(groups, shares, strict=True)]

@@ -1,7 +1,7 @@
 """Kernels with their widths, other features of the inputs, and widths that suit the data."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -201,19 +201,52 @@ class LinearSpline(KernelPiece):
 class FunctionKernel(KernelPiece):
     """A function ``(X, centres, width) -> Phi`` of the user's own, checked at each call."""
 
-    function: Callable[[Array, Array, Any], Array]
+    function: Callable[..., Array]
     width: Any = 1.0
     name: ClassVar[str] = "function"
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
-        Phi = as_numbers(self.function(X, centres, self.width), "the matrix of the kernel")
+        Phi = as_numbers(self.values(X, centres), "the matrix of the kernel")
         if Phi.shape != (len(X), len(centres)):
             raise ValueError(
                 f"kernel returned a matrix of shape {Phi.shape}; needed (n_obs, n_basis) = "
                 f"{(len(X), len(centres))}"
             )
         return checked_values(Phi)
+
+    def values(self, X: Array, centres: Array) -> Any:
+        """Return what the function returns."""
+        return self.function(X, centres, self.width)
+
+
+@dataclass(frozen=True)
+class FixedKernel(FunctionKernel):
+    """A function ``(X, centres) -> Phi`` without a width, such as scikit-learn's kernels of processes."""
+
+    width: Any = field(default=np.nan, init=False)
+
+    def with_width(self, width: Any) -> Self:
+        """Return the kernel itself: its parameters are its own."""
+        return self
+
+    def values(self, X: Array, centres: Array) -> Any:
+        """Return what the function returns."""
+        return self.function(X, centres)
+
+
+@dataclass(frozen=True)
+class Precomputed(KernelPiece):
+    """Values of a kernel that are given: the inputs are its matrix, with the numbers of their rows behind.
+
+    A centre is a training row. Its number says which column of the inputs is its basis function.
+    """
+
+    name: ClassVar[str] = "precomputed"
+
+    def __call__(self, X: Array, centres: Array) -> Array:
+        """Return Phi, shape (n_obs, n_basis)."""
+        return checked_values(X[:, centres[:, -1].astype(np.int64)])
 
 
 @dataclass(frozen=True)
@@ -268,8 +301,8 @@ def as_kernel(kernel: Kernel, width: Any = None) -> KernelPiece:
     Parameters
     ----------
     kernel : str, callable or KernelPiece
-        A name in `KERNELS`, such as ``"rbf"``, or a function of ``(X, centres, width)`` that returns the
-        matrix.
+        A name in `KERNELS`, such as ``"rbf"``, a function of ``(X, centres, width)`` that returns the
+        matrix, or a kernel of scikit-learn's Gaussian processes, whose parameters stay as they are.
     width : float, optional
         Default: the piece's own; one for a name or a function.
 
@@ -283,6 +316,8 @@ def as_kernel(kernel: Kernel, width: Any = None) -> KernelPiece:
     if isinstance(kernel, str) and kernel in KERNELS:
         return KERNELS[kernel]().with_width(1.0 if width is None else width)
     if callable(kernel):
+        if hasattr(kernel, "clone_with_theta"):  # of scikit-learn's Gaussian processes
+            return FixedKernel(kernel)
         return FunctionKernel(kernel, 1.0 if width is None else width)
     raise ValueError(
         f"kernel={shown(kernel)} is unknown; use {', '.join(map(repr, KERNELS))} or a function(X, Z, width)"
