@@ -392,8 +392,6 @@ PAGES_WITH_CODE = [path for path in LINTED if DOCS in path.parents or path.paren
 
 @pytest.mark.parametrize("path", [*PAGES_WITH_CODE, PACKAGE], ids=lambda path: path.stem)
 def test_lines_of_code_fit_their_box(path):
-    if path.stem in ("README", "own_terms"):
-        pytest.xfail("to be shortened with the next change of these pages")
     files = [path] if path.is_file() else sorted(path.rglob("*.py"))
     found = [line for each in files for line in too_long(each)]
     assert not found, "\n".join(found)
