@@ -26,8 +26,10 @@ _TOGETHER = 400  # parameters, at most, that are whitened together: products wit
 _RATE_STEPS = 3  # Metropolis steps of log d given the weights, after each trajectory: cheap
 _FIRST_NOISE = 0.3  # where an unknown noise begins, in standard deviations of the targets
 _ACCEPTED = 0.8  # share of proposals that the step size aims at
-# share of the trajectories that have shorter steps, and their factor: a chain where the density bends more
-# than in its centre would be rejected for ever
+_DIVERGES = 1000.0  # rise of the energy beyond which a trajectory diverges, as in Stan
+#: what is known of a trajectory: the energy is that of its end, before d moves, up to a constant
+STATISTICS = ("energy", "acceptance_rate", "diverging", "step_size", "n_steps")
+# share of the trajectories of shorter steps, and their factor: for chains where the density bends much
 _SHORT_SHARE, _SHORT = 0.1, 0.1
 
 
@@ -350,6 +352,8 @@ def _times(places: Array, matrices: list[tuple[slice, Array]]) -> Array:
 class HamiltonianChains:
     """Chains of Hamiltonian Monte Carlo that advance together, whitened block by block by a covariance.
 
+    After each trajectory d moves given the weights, where it is learned (interweaving).
+
     Attributes
     ----------
     density : LogPosterior
@@ -360,10 +364,6 @@ class HamiltonianChains:
         Step size, which `warm_up` chooses.
     place : ndarray, shape (n_chains, n_parameters)
         Where the chains are, in whitened `Coordinates` around `centre`.
-
-    Notes
-    -----
-    After each trajectory d moves given the weights, where it is learned (interweaving).
 
     References
     ----------
@@ -412,8 +412,8 @@ class HamiltonianChains:
     def _move_to(self, place: Array) -> None:
         self.place, (self.value, self.slope) = place, self._at(place)
 
-    def transition(self) -> float:
-        """Move each chain along a trajectory of random length; return the mean acceptance probability."""
+    def transition(self) -> Array:
+        """Move each chain along a trajectory of random length; return `STATISTICS`, a row for each chain."""
         step = self.step * self.rng.uniform(0.8, 1.2)
         n_steps = min(1 + int(self.rng.uniform(0.2, 1.0) * _LENGTH / step), _MOST_STEPS)
         if self.rng.uniform() < _SHORT_SHARE:
@@ -434,13 +434,13 @@ class HamiltonianChains:
         self.slope = np.where(moved[:, None], slope, self.slope)
         if self.density.problem.hyperprior.rate_shape is not None:
             self._move_rate()
-        return float(np.exp(np.minimum(rise, 0.0)).mean())
+        energy, rate = np.where(moved, -rise, 0.0) - before, np.exp(np.minimum(rise, 0.0))
+        return np.stack(np.broadcast_arrays(energy, rate, rise < -_DIVERGES, step, n_steps), axis=1)
 
     def _move_rate(self) -> None:
-        """Move d given the weights, by some steps of a random walk.
+        """Move d given the weights, which fix the likelihood, by some steps of a random walk.
 
-        The likelihood bends more in v the larger d is, so that trajectories there are often rejected; with
-        the weights fixed, the likelihood does not change.
+        The likelihood bends more in v the larger d is, so that trajectories there are often rejected.
         """
         density, at = self.density, self.parameters
         log_rate = at[:, density.rate_column]
@@ -466,7 +466,7 @@ class HamiltonianChains:
         seen, error, log_mean, towards = [], 0.0, 0.0, np.log(3.0 * self.step)
         for k in range(1, n + 1):
             PROGRESS.debug("warm-up, transition %d of %d", k, n)
-            error += (_ACCEPTED - self.transition() - error) / (k + 10)
+            error += (_ACCEPTED - self.transition()[:, 1].mean() - error) / (k + 10)
             log_step = np.clip(towards - 20.0 * np.sqrt(k) * error, -9.0, 1.0)
             log_mean += k**-0.75 * (log_step - log_mean)
             self.step = float(np.exp(log_step))
@@ -487,12 +487,13 @@ class HamiltonianChains:
         self.roots = roots
         self._move_to(self.whitened(at))
 
-    def draw(self, n: int, thin: int = 1) -> Array:
-        """Return `n` states of each chain, one in `thin`, shape (n_chains, n, n_parameters)."""
+    def draw(self, n: int, thin: int = 1) -> tuple[Array, Array]:
+        """Return `n` states of each chain, one in `thin`, and `STATISTICS`, shape (n_chains, n, ...) each."""
         kept = []
         for k in range(n * thin):
             PROGRESS.debug("transition %d of %d", k + 1, n * thin)
-            self.transition()
+            known = self.transition()
             if k % thin == thin - 1:
-                kept.append(self.parameters)
-        return np.stack(kept, axis=1)
+                kept.append((self.parameters, known))
+        states, statistics = (np.stack(each, axis=1) for each in zip(*kept, strict=True))
+        return states, statistics

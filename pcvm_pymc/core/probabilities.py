@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtr, ndtri
 
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
@@ -41,6 +42,11 @@ def log_class_probability(likelihood: Likelihood, latent: Array) -> Array:
         return log_normalised(np.column_stack(each))
     # all machines may say no
     return log_normalised(np.column_stack([likelihood.log_density(f, ones) for f in latent.T]))
+
+
+def class_numbers(label: NDArray[Any], n_classes: int) -> NDArray[np.intp]:
+    """Return the numbers of labels' classes; of two classes labels may be -1. and +1."""
+    return np.asarray(label > 0 if n_classes == 2 else label, dtype=np.intp)
 
 
 class LatentNormal(NamedTuple):

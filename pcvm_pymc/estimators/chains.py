@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
+from sklearn.utils import gen_batches
 
-from pcvm_pymc.core.hamiltonian import HamiltonianChains, LogPosterior, Values
+from pcvm_pymc.core.hamiltonian import STATISTICS, HamiltonianChains, LogPosterior, Values
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
 
@@ -17,6 +18,7 @@ N_CHAINS, WARM_UP, N_STATES = 4, 300, 500
 MOST_RHAT, LEAST_ESS = 1.01, 400.0
 _LEAST_STATES = 100  # of a chain at a width, whatever its share
 _JUDGED = 200  # values of the latent function, at most, by which convergence is judged
+_TOGETHER = 50  # states whose density is computed at a time
 _MOST_STATES = 2000  # of a chain in memory: beyond, every other is kept
 
 
@@ -72,6 +74,8 @@ class Chains:
     Attributes
     ----------
     states : ndarray, shape (n_chains, n_states, n_parameters)
+    known : ndarray, shape (n_chains, n_states, n_statistics)
+        `STATISTICS` of the trajectories that end there.
     n_iter : int
         Transitions of each chain, warm-up included.
     """
@@ -83,27 +87,39 @@ class Chains:
         self._chains = HamiltonianChains(density, rng, N_CHAINS)
         self._n_warm_up = min(WARM_UP, max_iter // 2)
         self._n_states = min(max(n_states, _LEAST_STATES), max_iter - self._n_warm_up)
-        self.n_iter, self.states = 0, np.empty((N_CHAINS, 0, 0))
+        self.n_iter, self.states, self.known = 0, np.empty((N_CHAINS, 0, 0)), np.empty(0)
 
     def run(self) -> bool:
         """Take as many transitions again, if `max_iter` leaves room for them; return whether it does."""
         if not self.n_iter:
             self._chains.warm_up(self._n_warm_up)
-            self.states = self._chains.draw(self._n_states)
+            self.states, self.known = self._chains.draw(self._n_states)
             self.n_iter = self._n_warm_up + self._n_states
             return True
         more = self.n_iter - self._n_warm_up
         if self.n_iter + more > self._max_iter:
             return False
-        new = self._chains.draw(self.states.shape[1], more // self.states.shape[1])
-        self.states, self.n_iter = np.concatenate([self.states, new], 1), self.n_iter + more
-        if self.states.shape[1] >= _MOST_STATES:
-            self.states = self.states[:, 1::2]
+        n_states = self.states.shape[1]
+        new = self._chains.draw(n_states, more // n_states)
+        step = 2 if 2 * n_states >= _MOST_STATES else 1
+        self.states, self.known = (
+            np.concatenate(each, 1)[:, step - 1 :: step]
+            for each in zip((self.states, self.known), new, strict=True)
+        )
+        self.n_iter += more
         return True
 
     def values(self, n: int) -> Values:
         """Return the values of some states of each chain, chains one after the other."""
         return self.density.values(spaced(self.states, n).reshape(-1, self.states.shape[2]))
+
+    def statistics(self, n: int) -> dict[str, Array]:
+        """Return `STATISTICS` and the log density ``lp`` of the same states, shape (n_chains * n,) each."""
+        states, known = (
+            np.concatenate(spaced(each, n), axis=0) for each in (self.states, self.known)
+        )
+        density = [self.density(states[some])[0] for some in gen_batches(len(states), _TOGETHER)]
+        return {"lp": np.concatenate(density), **dict(zip(STATISTICS, known.T, strict=True))}
 
     def latent(self) -> Array:
         """Return the latent function by which they are judged, shape (n_chains, n_states, n_values)."""
@@ -113,6 +129,21 @@ class Chains:
         if latent.shape[2] > 1:  # a common shift of all scores does not show
             latent -= latent.mean(axis=2, keepdims=True)
         return latent.reshape(N_CHAINS, n_states, -1)
+
+
+def joint_statistics(each: list[dict[str, Array]]) -> dict[str, Array]:
+    """Return the statistics of machines of several classes as those of one chain for all of them.
+
+    Their log densities, energies and steps add up; it diverges where one does.
+    """
+    of_all: dict[str, Any] = {
+        "lp": np.sum,
+        "energy": np.sum,
+        "n_steps": np.sum,
+        "diverging": np.any,
+    }
+    of_all |= {"acceptance_rate": np.mean, "step_size": np.mean}
+    return {name: of([one[name] for one in each], axis=0) for name, of in of_all.items()}
 
 
 def run_until_agreed(

@@ -1,20 +1,17 @@
 """The posterior of a kernel machine as an estimator: drawn at each width, mixed by leave-one-out weights."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple, override
+from typing import Any, override
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 from sklearn.base import is_classifier
-from sklearn.utils import gen_batches
 
 from pcvm_pymc.core.hamiltonian import LogPosterior, Values
 from pcvm_pymc.core.pieces.centres import MEANS, Centres, as_centres, choose_means
-from pcvm_pymc.core.pieces.kernels import FeatureColumns, KernelPiece, Precomputed
+from pcvm_pymc.core.pieces.kernels import FeatureColumns, Precomputed
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
@@ -26,138 +23,23 @@ from pcvm_pymc.core.pieces.priors import (
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.row_weights import against_rest
 from pcvm_pymc.core.pieces.validation import as_seed
-from pcvm_pymc.core.probabilities import (
-    class_probability,
-    log_class_probability,
-    log_normalised,
-    normalised,
-)
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.estimators.base import STREAMED
 from pcvm_pymc.estimators.chains import (
     LEAST_ESS,
     MOST_RHAT,
-    N_CHAINS,
     N_STATES,
     Chains,
     agree,
-    by_time,
+    joint_statistics,
     run_until_agreed,
 )
 from pcvm_pymc.estimators.chooser import choose, weighed_kernels
+from pcvm_pymc.estimators.draws import Component, PosteriorMixture, to_datatree
 from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, is_named
 from pcvm_pymc.estimators.formulation import named_hyperprior
 from pcvm_pymc.estimators.modes import Dense
-from pcvm_pymc.estimators.predictors import Average, Predictor
 from pcvm_pymc.estimators.training import TrainingData
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-_ROWS = 100  # predicted at a time
-
-
-# --- predictions -------------------------------------------------------------------------------
-
-
-class Component(NamedTuple):
-    """Draws of the posterior at one width.
-
-    Attributes
-    ----------
-    kernel : KernelPiece
-        Of this width.
-    share : float
-        Its weight in the mixture.
-    values : Values
-        Of its draws, chains one after the other.
-    """
-
-    kernel: KernelPiece
-    share: float
-    values: Values
-
-
-@dataclass(frozen=True)
-class PosteriorMixture(Predictor):
-    """Draws of the posterior at several widths, each with its share of them.
-
-    Attributes
-    ----------
-    components : list of Component
-    centres : Centres
-    likelihood : Likelihood
-    """
-
-    components: list[Component]
-    centres: Centres
-    likelihood: Likelihood
-
-    latent = Average.latent  # log odds of the mean probabilities
-
-    def latent_draws(self, X: Array) -> Array:
-        """Return latent values, shape (n_draws, n_new), or (n_draws, n_new, n_scores) of several scores."""
-        points = self.centres.points
-        found = np.concatenate([e.values.latent(e.kernel(X, points)) for e in self.components])
-        return found if found.shape[2] > 1 else found[:, :, 0]
-
-    def _draws(self, function: Callable[[Likelihood, Array], Array], X: Array) -> Array:
-        """Return a function of the latent values of each draw, shape (n_draws, n_new, n_classes)."""
-        latent = self.latent_draws(X)
-        flat = function(self.likelihood, latent.reshape(-1, *latent.shape[2:]))
-        return flat.reshape(*latent.shape[:2], -1)
-
-    def probability_draws(self, X: Array) -> Array:
-        """Return class probabilities, shape (n_draws, n_new, n_classes)."""
-        return self._draws(class_probability, X)
-
-    def probability(self, X: Array, n_jobs: int = 1) -> Array:
-        """Return posterior means of the class probabilities."""
-        draws = self.probability_draws
-        return _in_blocks(X, n_jobs, lambda rows: normalised(draws(rows).mean(axis=0)))
-
-    def log_probability(self, X: Array, n_jobs: int = 1) -> Array:
-        """Return logarithms of posterior means of the class probabilities, exact in the tails."""
-
-        def log_mean(rows: Array) -> Array:
-            each = self._draws(log_class_probability, rows)
-            return log_normalised(logsumexp(each, axis=0))
-
-        return _in_blocks(X, n_jobs, log_mean)
-
-    def moments(self, X: Array) -> tuple[Array, Array]:
-        """Return posterior mean and variance of the latent values, shape (n_new,) or (n_new, n_scores)."""
-
-        def both(rows: Array) -> Array:
-            draws = self.latent_draws(rows)
-            return np.stack([draws.mean(axis=0), draws.var(axis=0)], axis=1)
-
-        found = _in_blocks(X, 1, both)
-        return found[:, 0], found[:, 1]
-
-    @override
-    def interval(self, X: Array, probability: float, data: TrainingData | None = None) -> Array:
-        """Return quantiles of the draws' class probabilities, shape (n_new, n_classes, 2).
-
-        Where targets are numbers, of the draws' latent values, shape (n_new, 2).
-        """
-        tails = 0.5 * (1.0 - probability), 0.5 * (1.0 + probability)
-        numbers = self.likelihood.targets == "numbers"
-        drawn = self.latent_draws if numbers else self.probability_draws
-
-        def quantiles(rows: Array) -> Array:
-            return np.moveaxis(np.quantile(drawn(rows), tails, axis=0), 0, -1)
-
-        return _in_blocks(X, 1, quantiles)
-
-
-def _in_blocks(X: Array, n_jobs: int, predicted: Callable[[Array], Array]) -> Array:
-    """Return predictions for rows, block by block: those of all draws would not fit into memory."""
-    blocks = [X[rows] for rows in gen_batches(len(X), _ROWS)]
-    return np.concatenate(Parallel(n_jobs, prefer="threads")(map(delayed(predicted), blocks)))
-
-
-# --- the fit -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +93,7 @@ class Posterior(Estimation):
             noise = np.concatenate([part.values.noise for part in parts])
             model.noise_ = float(np.sqrt(np.mean(noise**2)))
         classes = vars(model).get("classes_")
-        model.idata_ = to_datatree(model._predictor_, data, classes, (rhat, ess))
+        model.idata_ = to_datatree(model._predictor_, data, classes, (rhat, ess), rng.spawn(1)[0])
         model.n_iter_ = n_iter
         model.status_ = Status.CONVERGED if agree(rhat, ess) else Status.ITERATION_LIMIT
         needed = f"needed at most {MOST_RHAT} and at least {LEAST_ESS:.0f}"
@@ -256,7 +138,8 @@ class Posterior(Estimation):
             weight, bias = (np.concatenate([each[k] for each in values], axis=-1) for k in (0, 1))
             scales = unit**2 * values[0].rate, unit * values[0].noise
             drawn = Values(unit * weight, middle + unit * bias, *scales)
-            parts.append(Component(kernel, share, drawn))
+            statistics = joint_statistics([each.statistics(n) for each in one])
+            parts.append(Component(kernel, share, drawn, statistics))
         return parts, diagnostics, max(each.n_iter for one in chains for each in one)
 
     @override
@@ -392,56 +275,3 @@ def _shares(weights: Sequence[float], n_draws: int) -> list[int]:
     found = np.floor(wanted).astype(int)
     found[np.argsort(found - wanted, kind="stable")[: n_draws - found.sum()]] += 1
     return [max(int(n), 1) for n in found]
-
-
-def to_datatree(
-    mixture: PosteriorMixture,
-    data: TrainingData,
-    classes: NDArray[Any] | None,
-    diagnostics: tuple[float, float],
-) -> "xr.DataTree":
-    """Return draws and data for ArviZ, and how the chains of the mixture converged.
-
-    Within a chain the draws of several widths are in the order of their time.
-    """
-    import xarray as xr  # slow to import
-
-    parts, numbers = mixture.components, mixture.likelihood.targets == "numbers"
-    scores = ("class",) if parts[0].values.bias.shape[1] > 1 else ()
-    width = np.stack([np.asarray(part.kernel.width) for part in parts])
-    dims = {
-        "weight": ("basis", *scores),
-        "bias": scores,
-        "rate": (),
-        **({"noise": ()} if numbers else {}),
-        "latent": ("obs", *scores),
-        "width": ("feature",)[: width.ndim - 1],
-    }
-    each: dict[str, list[Array]] = {name: [] for name in dims}
-    for part, of_part in zip(parts, width, strict=True):
-        one = replace(mixture, components=[part])
-        drawn = part.values._asdict() | {"latent": one.latent_draws(data.X)}
-        drawn["width"] = np.broadcast_to(of_part, (len(part.values.rate), *of_part.shape))
-        for name, values in each.items():
-            values.append(drawn[name].reshape(N_CHAINS, -1, *drawn[name].shape[1:]))
-    posterior = {}
-    for name, of_parts in each.items():
-        chains = np.concatenate(of_parts, axis=1)
-        order = by_time([each.shape[1] for each in of_parts])
-        shape = (*chains.shape[:2], *chains.shape[2 : 2 + len(dims[name])])
-        posterior[name] = (("chain", "draw", *dims[name]), chains[:, order].reshape(shape))
-    found: dict[str, Any] = {"share": ("component", [each.share for each in parts])}
-    found |= {
-        "rhat": diagnostics[0],
-        "ess": diagnostics[1],
-        "width": (("component", *dims["width"]), width),
-        "kernel": ("component", [part.kernel.name for part in parts]),
-    }
-    coords = {"class": classes} if scores else {}
-    groups = {
-        "posterior": xr.Dataset(posterior, coords, {"inference_library": "pcvm_pymc"}),
-        "convergence": xr.Dataset(found),
-        "constant_data": xr.Dataset({"centres": (("basis", "feature"), mixture.centres.points)}),
-        "observed_data": xr.Dataset({"target" if numbers else "label": ("obs", data.label)}),
-    }
-    return xr.DataTree.from_dict(groups)

@@ -16,6 +16,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.row_weights import Weighted
 from pcvm_pymc.core.probabilities import (
     LatentNormal,
+    class_numbers,
     class_probability,
     log_average,
     log_class_probability,
@@ -55,8 +56,8 @@ class Predictor:
     def log_density(self, X: Array, label: NDArray[Any]) -> Array:
         """Return the log probability of each row's label, -1. and +1. or numbers of classes."""
         log_probability = self.log_probability(X)
-        number = label > 0 if log_probability.shape[1] == 2 else label
-        return log_probability[np.arange(len(X)), np.asarray(number, dtype=int)]
+        number = class_numbers(label, log_probability.shape[1])
+        return log_probability[np.arange(len(X)), number]
 
     def interval(self, X: Array, probability: float, data: TrainingData | None) -> Array:
         """Return equal-tailed intervals of class probabilities, shape (n_new, n_classes, 2)."""

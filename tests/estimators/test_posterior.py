@@ -133,7 +133,7 @@ def test_other_pieces(arguments):
     posterior = model.idata_["posterior"]
     assert posterior.sizes["draw"] == arguments.get("draws", 250)
     if "hyperprior" in arguments:
-        np.testing.assert_allclose(posterior["rate"], 3.0)
+        np.testing.assert_allclose(model.idata_["constant_data"]["rate"], 3.0)
     assert model.score(X, LABEL) > 0.8
 
 

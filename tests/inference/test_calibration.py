@@ -211,7 +211,7 @@ class ByHamiltonian(ByGibbs):
             problem = Problem(self.Phi, label, *pieces)
             chains = HamiltonianChains(LogPosterior(problem), rng, KEPT)
             chains.warm_up(100)
-            values = chains.density.values(chains.draw(1, thin=20)[:, 0])
+            values = chains.density.values(chains.draw(1, thin=20)[0][:, 0])
             size = np.abs(values.weight).reshape(KEPT, *self.signs.shape)
             given = GibbsProblem.of(problem)
             drawn = size, values.bias.reshape(KEPT, *self.signs.shape[1:]), values.rate

@@ -38,9 +38,8 @@ class Likelihood:
     """How targets depend on the latent function: the base of all likelihoods.
 
     A likelihood is a frozen dataclass whose fields are its nuisance parameters. Each method takes
-    ``(latent, target)``: latent values of shape (n_obs,), or (n_obs, n_scores) where there are
-    several scores, and targets of shape (n_obs,): labels -1. and +1., numbers of classes, or
-    numbers.
+    ``(latent, target)``: latent values of shape (n_obs,), or (n_obs, n_scores) where there are several
+    scores, and targets of shape (n_obs,): labels -1. and +1., numbers of classes, or numbers.
     """
 
     name: ClassVar[str]
@@ -363,6 +362,10 @@ class Normal(ScaleLikelihood):
         """Return the precision of each row."""
         return np.full(len(target), self.bound)
 
+    def drawn_targets(self, latent: Array, rng: np.random.Generator) -> Array:
+        """Return normal numbers around latent values."""
+        return latent + self.noise * rng.standard_normal(latent.shape)
+
 
 @dataclass(frozen=True)
 class StudentT(ScaleLikelihood):
@@ -418,18 +421,20 @@ class StudentT(ScaleLikelihood):
         share = (scale - square) / (scale + square)
         return (share * self.curvature(latent, target))[:, None, None]
 
+    def drawn_targets(self, latent: Array, rng: np.random.Generator) -> Array:
+        """Return Student-t numbers around latent values."""
+        return latent + self.noise * rng.standard_t(self.degrees, latent.shape)
+
 
 @dataclass(frozen=True)
 class MultinomialProbit(Likelihood):
     """Classes 0 to n_classes - 1: that of the largest of normal responses around the scores.
 
+    As of Lyu et al. (2020), eqs. 4, 10 and 22-23, by another quadrature (`pieces.multinomial`).
+
     Parameters
     ----------
     n_classes : int
-
-    References
-    ----------
-    S. Lyu et al. (2020), eqs. 4, 10 and 22-23, by another quadrature (`pieces.multinomial`).
     """
 
     n_classes: int
@@ -474,11 +479,14 @@ class MultinomialProbit(Likelihood):
         found = class_probabilities(latent.reshape(-1, latent.shape[-1]), accuracy=1e-8)
         return (found / found.sum(axis=1, keepdims=True)).reshape(latent.shape)
 
+    def drawn_targets(self, latent: Array, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return the classes of the largest responses, drawn around the scores."""
+        return np.asarray((latent + rng.standard_normal(latent.shape)).argmax(axis=1))
+
     def response(self, target: NDArray[np.int64]) -> Array:
         """Return 10.5 for the target's class and 0.5 for the others, shape (n_obs, n_classes).
 
-        The mRVM's authors draw u uniformly and take 10 + u and u. The end depends on them wherever the
-        hyperprior is improper.
+        The mRVM's authors take 10 + u and u, u uniform: under an improper hyperprior the end depends on them.
         """
         return 10.0 * (np.asarray(target)[:, None] == np.arange(self.n_classes)) + 0.5
 

@@ -1,0 +1,239 @@
+"""Draws of the posterior at several widths: what they predict, and as a DataTree for ArviZ."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, override
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+from sklearn.utils import gen_batches
+
+from pcvm_pymc.core.hamiltonian import Values
+from pcvm_pymc.core.pieces.centres import Centres
+from pcvm_pymc.core.pieces.kernels import KernelPiece
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.probabilities import (
+    class_numbers,
+    class_probability,
+    log_class_probability,
+    log_normalised,
+    normalised,
+)
+from pcvm_pymc.estimators.chains import N_CHAINS, by_time
+from pcvm_pymc.estimators.predictors import Average, Predictor
+from pcvm_pymc.estimators.training import TrainingData
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+_ROWS = 100  # predicted at a time
+#: what the log likelihood says to those who would leave rows out by it
+_SIGNED = "not for leave-one-out: labels are the signs of weights, too; cross-validate"
+_FREE = "approximate: centres and width were chosen with all rows"
+
+
+class Component(NamedTuple):
+    """Draws of the posterior at one width.
+
+    Attributes
+    ----------
+    kernel : KernelPiece
+        Of this width.
+    share : float
+        Its weight in the mixture.
+    values : Values
+        Of its draws, chains one after the other.
+    statistics : mapping of str to ndarray, shape (n_draws,)
+        Log densities of the draws, and how their trajectories went.
+    """
+
+    kernel: KernelPiece
+    share: float
+    values: Values
+    statistics: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class PosteriorMixture(Predictor):
+    """Draws of the posterior at several widths, each with its share of them.
+
+    Attributes
+    ----------
+    components : list of Component
+    centres : Centres
+    likelihood : Likelihood
+    """
+
+    components: list[Component]
+    centres: Centres
+    likelihood: Likelihood
+
+    latent = Average.latent  # log odds of the mean probabilities
+
+    def latent_draws(self, X: Array) -> Array:
+        """Return latent values, shape (n_draws, n_new), or (n_draws, n_new, n_scores) of several scores."""
+        points = self.centres.points
+        found = np.concatenate([e.values.latent(e.kernel(X, points)) for e in self.components])
+        return found if found.shape[2] > 1 else found[:, :, 0]
+
+    def of_latent(self, function: Callable[[Likelihood, Array], Array], latent: Array) -> Array:
+        """Return a function of latent values for each class, shape (n_draws, n_new, n_classes)."""
+        flat = function(self.likelihood, latent.reshape(-1, *latent.shape[2:]))
+        return flat.reshape(*latent.shape[:2], -1)
+
+    def probability_draws(self, X: Array) -> Array:
+        """Return class probabilities, shape (n_draws, n_new, n_classes)."""
+        return self.of_latent(class_probability, self.latent_draws(X))
+
+    def probability(self, X: Array, n_jobs: int = 1) -> Array:
+        """Return posterior means of the class probabilities."""
+        draws = self.probability_draws
+        return _in_blocks(X, n_jobs, lambda rows: normalised(draws(rows).mean(axis=0)))
+
+    def log_probability(self, X: Array, n_jobs: int = 1) -> Array:
+        """Return logarithms of posterior means of the class probabilities, exact in the tails."""
+
+        def log_mean(rows: Array) -> Array:
+            each = self.of_latent(log_class_probability, self.latent_draws(rows))
+            return log_normalised(logsumexp(each, axis=0))
+
+        return _in_blocks(X, n_jobs, log_mean)
+
+    def moments(self, X: Array) -> tuple[Array, Array]:
+        """Return posterior mean and variance of the latent values, shape (n_new,) or (n_new, n_scores)."""
+
+        def both(rows: Array) -> Array:
+            draws = self.latent_draws(rows)
+            return np.stack([draws.mean(axis=0), draws.var(axis=0)], axis=1)
+
+        found = _in_blocks(X, 1, both)
+        return found[:, 0], found[:, 1]
+
+    @override
+    def interval(self, X: Array, probability: float, data: TrainingData | None = None) -> Array:
+        """Return quantiles of the draws' class probabilities, shape (n_new, n_classes, 2).
+
+        Where targets are numbers, of the draws' latent values, shape (n_new, 2).
+        """
+        tails = 0.5 * (1.0 - probability), 0.5 * (1.0 + probability)
+        numbers = self.likelihood.targets == "numbers"
+        drawn = self.latent_draws if numbers else self.probability_draws
+
+        def quantiles(rows: Array) -> Array:
+            return np.moveaxis(np.quantile(drawn(rows), tails, axis=0), 0, -1)
+
+        return _in_blocks(X, 1, quantiles)
+
+
+def _in_blocks(X: Array, n_jobs: int, predicted: Callable[[Array], Array]) -> Array:
+    """Return predictions for rows, block by block: those of all draws would not fit into memory."""
+    blocks = [X[rows] for rows in gen_batches(len(X), _ROWS)]
+    return np.concatenate(Parallel(n_jobs, prefer="threads")(map(delayed(predicted), blocks)))
+
+
+# --- for ArviZ ---------------------------------------------------------------------------------
+
+
+def to_datatree(
+    mixture: PosteriorMixture,
+    data: TrainingData,
+    classes: NDArray[Any] | None,
+    diagnostics: tuple[float, float],
+    rng: np.random.Generator,
+) -> "xr.DataTree":
+    """Return draws and data in the groups that ArviZ knows, and how the chains of the mixture converged.
+
+    Within a chain the draws of several widths are in the order of their time. Labels are numbers of classes,
+    whose names are an attribute, and what is known is among the constants, as in results of `sample`. Copies
+    of a row are one row, with the number of the first; its log likelihood is that of all.
+    """
+    import xarray as xr  # slow to import
+
+    parts, target = mixture.components, "target" if classes is None else "label"
+    scores = ("class",) if parts[0].values.bias.shape[1] > 1 else ()
+    width = np.stack([np.asarray(part.kernel.width) for part in parts])
+    of_width = ("feature",)[: width.ndim - 1]
+    dims = {"weight": ("basis", *scores), "bias": scores, "latent": ("obs", *scores)}
+    dims |= {"width": of_width, target: ("obs",)}
+    order = by_time([len(part.values.rate) // N_CHAINS for part in parts])
+    coords: dict[str, Any] = {"chain": np.arange(N_CHAINS), "draw": np.arange(len(order))}
+    coords["obs"] = data.numbers(np.arange(len(data.X)))
+    if classes is not None:
+        coords["class"] = classes if classes.dtype.kind in "biufmMU" else classes.astype(str)
+
+    def dataset(values: Mapping[str, Any]) -> xr.Dataset:
+        out = xr.Dataset(values, attrs={"inference_library": "pcvm_pymc"})
+        return out.assign_coords({name: x for name, x in coords.items() if name in out.dims})
+
+    def in_order(name: str, of_parts: list[Array]) -> tuple[tuple[str, ...], Array]:
+        own = dims.get(name, ())
+        chains = [each.reshape(N_CHAINS, -1, *each.shape[1:]) for each in of_parts]
+        mixed = np.concatenate(chains, axis=1)[:, order]
+        return ("chain", "draw", *own), mixed.reshape(mixed.shape[: 2 + len(own)])
+
+    drawn = [_drawn(mixture, part, data, target, rng) for part in parts]
+    groups = {}
+    for group, names in drawn[0].items():
+        each = {name: in_order(name, [one[group][name] for one in drawn]) for name in names}
+        groups[group] = dataset(each)
+    signed, posterior = mixture.centres.sign is not None, groups["posterior"]
+    groups["log_likelihood"].attrs["leave_one_out"] = _SIGNED if signed else _FREE
+    same = ((posterior == posterior.isel(chain=0, draw=0)) | posterior.isnull()).all()
+    known = [name for name in ("bias", "rate", "noise", "width") if same.get(name, False)]
+    groups["posterior"] = posterior.drop_vars(known)
+    convergence: dict[str, Any] = {"share": ("component", [each.share for each in parts])}
+    convergence |= {"rhat": diagnostics[0], "ess": diagnostics[1]}
+    convergence["width"] = (("component", *of_width), width)
+    convergence["kernel"] = ("component", [part.kernel.name for part in parts])
+    constants = dict(posterior.isel(chain=0, draw=0, drop=True)[known])
+    constants["centres"] = (("basis", "feature"), mixture.centres.points)
+    if data.weight is not None:
+        constants["sample_weight"] = ("obs", data.weight)
+    observed = data.label if classes is None else class_numbers(data.label, len(classes))
+    groups["convergence"], groups["constant_data"] = xr.Dataset(convergence), dataset(constants)
+    groups["observed_data"] = dataset({target: ("obs", observed)})
+    tree = xr.DataTree.from_dict(groups)
+    if classes is not None:
+        tree.attrs["classes"] = json.dumps(classes.tolist(), default=str)
+    return tree
+
+
+def _drawn(
+    mixture: PosteriorMixture, part: Component, data: TrainingData, target: str, rng: Any
+) -> dict[str, dict[str, Array]]:
+    """Return what the draws at one width give in each group, shape (n_draws, ...)."""
+    one, values, label = replace(mixture, components=[part]), part.values, data.label
+    latent, width = one.latent_draws(data.X), np.asarray(part.kernel.width)
+    posterior = values._asdict() | {"latent": latent}
+    posterior["width"] = np.broadcast_to(width, (len(latent), *width.shape))
+    if mixture.likelihood.targets != "numbers":
+        del posterior["noise"]
+    if mixture.likelihood.targets == "labels":
+        density, new = _of_labels(one, latent, label, rng)
+    else:
+        noisy: list[Any] = [mixture.likelihood.with_noise(float(noise)) for noise in values.noise]
+        pairs = list(zip(noisy, latent, strict=True))
+        density = np.stack([each.log_density(f, label) for each, f in pairs])
+        new = np.stack([each.drawn_targets(f, rng) for each, f in pairs])
+    if data.weight is not None:
+        density *= data.weight
+    groups = {"posterior": posterior, "sample_stats": dict(part.statistics)}
+    return groups | {"log_likelihood": {target: density}, "posterior_predictive": {target: new}}
+
+
+def _of_labels(
+    mixture: PosteriorMixture, latent: Array, label: NDArray[Any], rng: np.random.Generator
+) -> tuple[Array, Any]:
+    """Return log probabilities of labels, and labels that draws predict, shape (n_draws, n_obs) each."""
+    density, new = np.empty(latent.shape[:2]), np.empty(latent.shape[:2], np.int16)
+    for rows in gen_batches(len(label), _ROWS):
+        each = mixture.of_latent(log_class_probability, latent[:, rows])
+        own = class_numbers(label[rows], each.shape[2])
+        density[:, rows] = each[:, np.arange(len(own)), own]
+        below = np.cumsum(np.exp(each[:, :, :-1]), axis=2)
+        new[:, rows] = (rng.uniform(size=(*below.shape[:2], 1)) > below).sum(axis=2)
+    return density, new
