@@ -37,6 +37,7 @@ _MODULES = {
     "estimators.rvm": ("RVMClassifier", "RVMRegressor"),
     "estimators.sparse_probit": ("SparseProbitClassifier",),
     "export.c_source": ("to_c",),
+    "export.intervals": ("predict_interval",),
     "export.onnx_graph": ("to_onnx",),
     "assessment.select": ("select_width", "select"),
     "assessment.kernel_validity": ("validity",),

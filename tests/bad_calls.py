@@ -85,6 +85,7 @@ _OTHER_ROWS = [np.ones(3), np.ones((N, 2))]
 KINDS = {
     "matrix": _matrices,
     "table": lambda: _matrices(missing=()),  # in which values may be missing
+    "rows of a table": lambda: _matrices(missing=())[:-1],
     "square": lambda: [*_matrices(), -np.eye(2), np.array([[1.0, 2], [0, 1]]), np.zeros((2, 2))],
     "rows": lambda: _matrices()[:-1],
     "rows or None": lambda: _matrices()[1:-1],
@@ -100,6 +101,7 @@ KINDS = {
     "folds or None": lambda: [*_WHOLE, 0, 1],
     "positive": lambda: [*_NO_NUMBER, 0.0, -1.0, np.inf, None],
     "positive or None": lambda: [*_NO_NUMBER, 0.0, -1.0, np.inf],
+    "probability": lambda: [*_NO_NUMBER, 0.0, 1.0, -0.1, np.inf, None],
     "share": lambda: [*_NO_NUMBER, 1.0, -0.1, np.inf, None],
     "bytes": lambda: [*_NO_NUMBER, 0, -1.0],
     "number": lambda: [*_NO_NUMBER, np.inf, None],
@@ -277,7 +279,10 @@ def _components(two):
 
 def _exports(known):
     few = pcvm.PCVMClassifier(width=1.0, estimation="em").fit(known["X"], known["y"])
+    average = pcvm.PCVMClassifier(estimation="average", width=1.0).fit(known["X"], known["y"])
+    inside = {"model": average, "X": known["X"]}
     found = {
+        "predict_interval": (inside, "model: tree, X: rows of a table, probability: probability"),
         "to_onnx": ({"model": few}, "model: tree, return_std: flag"),
         "to_c": ({"model": few}, "model: tree, name: C name, return_std: flag"),
     }
@@ -378,7 +383,7 @@ def _choosing(known):
         "validity": ({"model": known["machine"], **two}, "model, X: table, y: some labels", _ALSO),
         "project": (
             {"reference": known["classifier"], **two, "size": 2},
-            "reference, X, y, size: whole or 0, sizes, cv: folds or None, hyperprior: object, "
+            "reference, X: table, y, size: whole or 0, sizes, cv: folds or None, hyperprior: object, "
             "options, random_state",
         ),
     }

@@ -101,12 +101,14 @@ def few_vectors_of(model: Any, return_std: bool = False) -> FewVectors:
         few = few_vectors_of(model[-1], return_std)
         for name, step in reversed(model.steps[:-1]):
             if step is not None and step != "passthrough":
-                few = _before(few, *_scaling(f"step {name!r} of the pipeline", step, "model[-1]"))
+                remedy = "Export model[-1] alone, and transform outside of it"
+                few = _before(few, *scaling(f"step {name!r} of the pipeline", step, remedy))
         return few
     check_instance("model", model, BaseEstimator, "a fitted estimator of this package")
     check_is_fitted(model)
-    if isinstance(model, FrozenEstimator) or hasattr(model, "best_estimator_"):  # of a search
-        return few_vectors_of(getattr(model, "best_estimator_", model.estimator), return_std)
+    inside = predicting(model)
+    if inside is not model:
+        return few_vectors_of(inside, return_std)
     if isinstance(model, TransformedTargetRegressor):
         return _unscaled(few_vectors_of(model.regressor_, return_std), model.transformer_)
     _check_vectors(model)
@@ -145,6 +147,13 @@ def few_vectors_of(model: Any, return_std: bool = False) -> FewVectors:
         model._levels_.of_feature,
         ranks,
     )
+
+
+def predicting(model: Any) -> Any:
+    """Return the best estimator of a search, or what is frozen; another model itself."""
+    if isinstance(model, FrozenEstimator):
+        return model.estimator
+    return getattr(model, "best_estimator_", model)
 
 
 def _check_vectors(model: Any) -> None:
@@ -201,7 +210,8 @@ def _before(few: FewVectors, slope: Any, shift: Any) -> FewVectors:
 
 def _unscaled(few: FewVectors, transformer: Any) -> FewVectors:
     """Return a regression of targets that a transformer has made, in the units of the given targets."""
-    slope, shift = _scaling("the transformer of the targets", transformer, "model.regressor_")
+    remedy = "Export model.regressor_ alone, and transform outside of it"
+    slope, shift = scaling("the transformer of the targets", transformer, remedy)
     slope, shift = float(np.squeeze(slope)), float(np.squeeze(shift))
     weight = few.weight / slope
     weight[:, -1] -= shift / slope
@@ -210,7 +220,7 @@ def _unscaled(few: FewVectors, transformer: Any) -> FewVectors:
     return replace(few, weight=weight, covariance=covariance, likelihood=likelihood)
 
 
-def _scaling(place: str, step: Any, alone: str) -> tuple[Any, Any]:
+def scaling(place: str, step: Any, remedy: str) -> tuple[Any, Any]:
     """Return slope and shift of a fitted scaler, by which it turns columns u into slope * u + shift."""
     check_is_fitted(step)
     if isinstance(step, FunctionTransformer) and step.func is step.inverse_func is None:
@@ -225,6 +235,6 @@ def _scaling(place: str, step: Any, alone: str) -> tuple[Any, Any]:
         slope = 1.0 if step.scale_ is None else 1.0 / step.scale_
         return slope, -centre * slope if centred else 0.0
     raise ValueError(
-        f"{place} is {shown(step)}, which cannot be part of the export; needed StandardScaler, MinMaxScaler, "
-        f"MaxAbsScaler or RobustScaler (without clip). Export {alone} alone, and transform outside of it"
+        f"{place} is {shown(step)}, which is no scaler of single columns; needed StandardScaler, "
+        f"MinMaxScaler, MaxAbsScaler or RobustScaler (without clip). {remedy}"
     )

@@ -1,12 +1,20 @@
 """Intervals of class probabilities: their posterior, their ends, and what has none."""
 
+import warnings
+
 import dask.array as da
 import numpy as np
 import pytest
 from problems import blobs, refused
 from scipy.special import expit, ndtr, ndtri
 from scipy.stats import norm
-from sklearn.exceptions import NotFittedError
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
@@ -158,3 +166,54 @@ def test_bad_arguments():
     for probability in (0.0, 1.0, 89, None, True):
         refused("probability=", model.predict_interval, NEW, probability=probability)
     refused("features", model.predict_interval, NEW[:, :1])
+
+
+# --- inside a pipeline or a search ---------------------------------------------------------------
+
+
+def test_a_pipeline_and_a_search_have_those_of_their_last_step_on_transformed_rows():
+    scaled, new = (StandardScaler().fit(X).transform(rows) for rows in (X, NEW))
+    alone = pcvm.PCVMClassifier(width="shared").fit(scaled, LABEL)
+    expected = alone.predict_interval(new, probability=0.5)
+    pipeline = make_pipeline(StandardScaler(), pcvm.PCVMClassifier(width="shared"))
+    search = GridSearchCV(pipeline, {"pcvmclassifier__kernel": ["auto"]}, cv=2).fit(X, LABEL)
+    pipeline.fit(X, LABEL)
+    last = make_pipeline(alone)
+    for model, rows in (
+        (pipeline, NEW),
+        (search, NEW),
+        (search.best_estimator_, NEW),
+        (FrozenEstimator(pipeline), NEW),
+        (make_pipeline("passthrough", pipeline), NEW),
+        (last, new),
+        (alone, new),
+    ):
+        found = pcvm.predict_interval(model, rows, probability=0.5)
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def test_of_transformed_targets_they_are_those_of_the_given_ones():
+    regressor = pcvm.RVMRegressor(
+        estimation="posterior", basis=5, width=2.0, draws=20, max_iter=100, random_state=1
+    )
+    target = 100.0 * np.sin(X[:, 0]) + 7.0
+    with warnings.catch_warnings():  # of so few draws
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        whole = TransformedTargetRegressor(regressor, transformer=StandardScaler()).fit(X, target)
+        falling = TransformedTargetRegressor(regressor, func=np.negative, inverse_func=np.negative)
+        falling.fit(X, target)
+    ends = whole.regressor_.predict_interval(X, probability=0.5)
+    found = pcvm.predict_interval(whole, X, probability=0.5)
+    np.testing.assert_allclose(found, target.mean() + target.std() * ends, rtol=1e-9)
+    refused("Take the intervals of model.regressor_", pcvm.predict_interval, falling, X)
+
+
+def test_what_has_no_intervals_inside_is_named():
+    logistic = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, LABEL)
+    refused("LogisticRegression has no intervals; needed PCVM", pcvm.predict_interval, logistic, X)
+    mode = make_pipeline(StandardScaler(), pcvm.PCVMClassifier(estimation="em", width=1.0))
+    refused("the fit is one mode", pcvm.predict_interval, mode.fit(X, LABEL), X)
+    ending = make_pipeline(StandardScaler(), "passthrough").fit(X)
+    refused("model='passthrough'; needed a fitted estimator", pcvm.predict_interval, ending, X)
+    with pytest.raises(NotFittedError):
+        pcvm.predict_interval(make_pipeline(StandardScaler(), pcvm.PCVMClassifier()), X)
