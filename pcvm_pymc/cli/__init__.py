@@ -20,18 +20,20 @@ _NUMBER = {"type": int, "metavar": "N"}
 _FOLDER = {"type": Path, "metavar": "FOLDER"}
 _FILE = {"type": Path, "metavar": "FILE"}
 _NAME = {"metavar": "NAME"}
+_COLUMN = {"metavar": "COLUMN"}
 _NAMES = {"nargs": "+", "metavar": "NAME"}
 
 _MARKS = {"type": lambda text: text.split(","), "default": [], "metavar": "MARK,..."}
 _AUTO = {"choices": ("auto", "yes", "no"), "default": "auto"}
 _SHARE = {"type": float, "metavar": "SHARE|ROWS"}
+_PROBABILITY = {"type": float, "metavar": "SHARE"}
 _WIDTH = {"default": "auto", "metavar": "W|auto"}
 
 _SEED = ("--seed", "random seed (default: 0)", _NUMBER | {"default": 0})
 _HEADER = ("--header", "whether line 1 has names (default: auto, which refuses numbers)", _AUTO)
 _MISSING = ("--missing", "texts of missing fields, such as NA,? (default: empty ones)", _MARKS)
 _TABLE: tuple[Option, ...] = (
-    ("--target", "label column, kept as written (default: the last)", {"metavar": "COLUMN"}),
+    ("--target", "label column, or its number from 0 or -1 (default: the last)", _COLUMN),
     _HEADER,
     _MISSING,
     ("--categorical", "take columns of text as categories", _FLAG),
@@ -63,6 +65,7 @@ _COMMANDS = {
             ("--basis", "basis functions on N of the rows (default: all)", _NUMBER),
             ("--vectors", "keep N vectors at most (default: no limit)", _NUMBER),
             ("--balanced", "count classes equally", _FLAG),
+            ("--id", "column that names the rows: no feature, and first in predictions", _COLUMN),
             *_TABLE,
         ),
     ),
@@ -76,6 +79,12 @@ _COMMANDS = {
             ("--out", "where to write (default: the terminal)", _FILE | {"metavar": "FILE.csv"}),
             _HEADER,
             ("--missing", "texts of missing fields (default: those of the fit)", _MARKS),
+            (
+                "--interval",
+                "add posterior intervals of this probability, such as 0.89",
+                _PROBABILITY,
+            ),
+            ("--id", "column to begin with (default: that of the fit)", _COLUMN),
             ("--force", "replace a file that exists", _FLAG),
         ),
     ),

@@ -363,7 +363,7 @@ def _read(options: argparse.Namespace, console: Console) -> Rows:
         labels = bunch.target_names[bunch.target]
         names = tuple(map(str, bunch.feature_names))
         return Rows(bunch.data, labels, names, "Wisconsin breast cancer (scikit-learn)")
-    how = {"text": [options.target], "missing": options.missing}
+    how = {"asked": [options.target], "missing": options.missing}
     frame = read_table(path, options.header, console, **how)
     labels, features = labels_and_features(path, frame, options.target)
     from pcvm_pymc.experiments.model_files import TableScaler

@@ -16,6 +16,7 @@ from pcvm_pymc.experiments.tables import (
     checked_width,
     fields_of,
     labels_and_features,
+    named_column,
     quiet,
     read_table,
     tell,
@@ -32,9 +33,16 @@ _GROWTH = 2.6
 def fit(options: argparse.Namespace, console: Console) -> None:
     """Fit a classifier to a table, and write it into a file."""
     _check_free(options.out, options.force)
-    how = {"text": [options.target], "missing": options.missing}
+    asked = [options.target, *_given(options.id)]
+    how = {"asked": asked, "missing": options.missing}
     frame = read_table(options.file, options.header, console, **how)
     labels, features = labels_and_features(options.file, frame, options.target, least=2)
+    own = None if options.id is None else named_column(options.file, frame, options.id)
+    if own == labels.name:
+        raise UsageError(f"--id and --target are both {own!r}; needed another column")
+    features = features.drop(columns=[] if own is None else [own])
+    if features.empty:
+        raise UsageError(f"{options.file} has no features besides {own!r} and {labels.name!r}")
     _check_size(options, len(features))
     from pcvm_pymc.experiments.model_files import FittedTable, TableScaler
 
@@ -57,11 +65,15 @@ def fit(options: argparse.Namespace, console: Console) -> None:
             raise UsageError(f"{options.file}: {first_line(error)}") from None
     classes = labels.cat.categories.to_numpy(str)
     found = replace(FittedTable.of(scaler, model, str(labels.name)), classes=classes)
-    replace(found, missing=tuple(options.missing)).save(options.out)
+    replace(found, missing=tuple(options.missing), id=own).save(options.out)
     console.print(
         f"{_described(model)}; {time.perf_counter() - began:.1f} s. Written to {options.out}",
         markup=False,
     )
+
+
+def _given(name: str | None) -> list[str]:
+    return [] if name is None else [name]
 
 
 def _check_free(path: Path, force: bool) -> None:
@@ -144,22 +156,43 @@ def predict(options: argparse.Namespace, console: Console) -> None:
     from pcvm_pymc.experiments.model_files import FittedTable
 
     model = FittedTable.load(options.model)
-    text, marks = [*model.scaler.text, model.target], options.missing or model.missing
-    frame = read_table(options.file, options.header, notes, text=text, missing=marks)
-    found = model.probabilities(options.file, frame)
+    _check_interval(options, model)
+    text = [*model.scaler.text, model.target, *_given(model.id)]
+    how = {"asked": _given(options.id), "missing": options.missing or model.missing}
+    frame = read_table(options.file, options.header, notes, text=text, **how)
+    own = model.id if model.id in frame else None
+    own = own if options.id is None else named_column(options.file, frame, options.id)
+    found = model.probabilities(options.file, frame, options.interval)
     if unknown := model.unknown(frame):
         words = "not among the fitted categories, and taken as equally far from all of them: "
         tell(notes, options.file.name, [words + ", ".join(unknown)])
-    extra = [each for each in frame if each not in (*model.features, model.target)]
+    extra = [each for each in frame if each not in (*model.features, model.target, own)]
     if extra:
         tell(notes, options.file.name, [f"not used: {', '.join(map(str, extra[:8]))}"])
     if model.target in frame:
         _score(found, frame[model.target], model.target, notes)
+    if own is not None:
+        found.insert(0, own, frame[own].to_numpy(), allow_duplicates=True)
     if options.out is None:
         found.to_csv(sys.stdout, index=False)
         return
     write_atomically(options.out, found.to_csv(index=False).encode())
     console.print(f"{len(found)} rows written to {options.out}", markup=False)
+
+
+def _check_interval(options: argparse.Namespace, model: Any) -> None:
+    share = options.interval
+    if share is None:
+        return
+    if not 0.0 < share < 1.0:
+        raise UsageError(
+            f"--interval is {share}; needed a number above 0 and below 1, such as 0.89"
+        )
+    if model.rows is None:
+        raise UsageError(
+            f"{options.model} has no intervals: it is one mode, or its rows went in chunks; needed a model "
+            "of `pcvm fit` without --width and --vectors"
+        )
 
 
 def _score(found: pd.DataFrame, labels: pd.Series, target: str, console: Console) -> None:

@@ -1,7 +1,7 @@
 """Classifiers for tables, kept in a file of numbers and names, which cannot run code."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,9 +14,11 @@ from pcvm_pymc import __version__
 from pcvm_pymc.core.pieces.encoding import Column, Encoding
 from pcvm_pymc.core.pieces.kernels import KernelPiece, PerCentre, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, MultinomialProbit, Probit
+from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.transforms import NormalScores, View, Viewed
-from pcvm_pymc.core.probabilities import class_probability, normalised
+from pcvm_pymc.estimators import predictors
 from pcvm_pymc.estimators.tables import Levels
+from pcvm_pymc.estimators.training import TrainingData
 from pcvm_pymc.experiments.errors import UsageError
 from pcvm_pymc.experiments.tables import MISSING, fields_of
 from pcvm_pymc.inference.files import read_arrays, write_arrays
@@ -172,6 +174,7 @@ class Mode:
     centres : ndarray, shape (n_centres, n_columns)
     weight : ndarray, shape (n_centres,) or (n_centres, n_classes)
     bias : ndarray
+    prior : Hyperprior
     """
 
     share: float
@@ -182,14 +185,18 @@ class Mode:
     centres: NDArray[Any]
     weight: NDArray[Any]
     bias: NDArray[Any]
+    prior: Hyperprior
 
-    def latent(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Return the latent function at some rows."""
+    def fitted(self, likelihood: Likelihood) -> predictors.Mode:
+        """Return what predicts."""
         width = self.width[()] if self.width.ndim == 0 else self.width
         kernel: KernelPiece = as_kernel(self.kernel, None if self.per_centre else width)
         kernel = PerCentre(kernel, width) if self.per_centre else kernel
         kernel = kernel if self.view is None else Viewed(kernel, self.view, width)
-        return kernel(X, self.centres) @ self.weight + self.bias
+        own, given = np.arange(len(self.centres)), (self.weight, self.bias)
+        return predictors.Mode(
+            kernel, {}, self.centres, own, *given, np.nan, own, likelihood, self.prior
+        )
 
     @classmethod
     def of(cls, share: float, mode: Any) -> Self:
@@ -201,7 +208,7 @@ class Mode:
         width = np.asarray(kernel.width, dtype=float)
         bias = np.asarray(mode.bias, dtype=float)
         how = plain.name, view, width, per_centre
-        return cls(share, *how, mode.relevance_vectors, mode.weight, bias)
+        return cls(share, *how, mode.relevance_vectors, mode.weight, bias, mode.prior)
 
 
 @dataclass(frozen=True)
@@ -221,6 +228,10 @@ class FittedTable:
         The label column.
     missing : tuple of str
         What marks missing fields in tables, besides emptiness.
+    id : str, optional
+        The column that is no feature, and that predictions begin with.
+    rows : TrainingData, optional
+        By which intervals are computed, of an average of rows in memory.
     """
 
     scaler: TableScaler
@@ -230,12 +241,15 @@ class FittedTable:
     modes: list[Mode]
     target: str
     missing: tuple[str, ...] = ()
+    id: str | None = None
+    rows: TrainingData | None = None
 
     @classmethod
     def of(cls, scaler: TableScaler, model: Any, target: str) -> "FittedTable":
         """Return what predictions of a fitted PCVMClassifier or MPCVMClassifier are computed from."""
         modes = getattr(model, "components_", [model._predictor_])
         shares = getattr(model, "component_weights_", [1.0])
+        averages = hasattr(model, "components_")
         return cls(
             scaler,
             model._levels_,
@@ -243,6 +257,7 @@ class FittedTable:
             np.asarray(model.classes_).astype(str),
             [Mode.of(float(share), mode) for share, mode in zip(shares, modes, strict=True)],
             target,
+            rows=vars(model).get("_training_") if averages else None,
         )
 
     @property
@@ -250,8 +265,18 @@ class FittedTable:
         """Names of the columns that are needed."""
         return [*self.scaler.numbers, *self.scaler.text]
 
-    def probabilities(self, path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+    def probabilities(
+        self, path: Path, frame: pd.DataFrame, interval: float | None = None
+    ) -> pd.DataFrame:
         """Return the likeliest class and the probability of each, for every row of a table.
+
+        Parameters
+        ----------
+        path : Path
+            Of the table, for messages.
+        frame : DataFrame
+        interval : float, optional
+            Probability of intervals, whose lower and upper ends are further columns; needs `rows`.
 
         Raises
         ------
@@ -260,9 +285,13 @@ class FittedTable:
         """
         self.scaler.check(path, frame)
         X = self.encoding(self.levels.numbers(self.scaler.transform(frame)))
-        probability = np.vstack([self._probability(part) for part in _blocks(X)])
+        probability = np.vstack([self.average.probability(part) for part in _blocks(X)])
         out = pd.DataFrame(probability, columns=[f"P({each})" for each in self.classes])
         out.insert(0, self.target, self.classes[probability.argmax(axis=1)])
+        if interval is not None:
+            ends = self.average.interval(X, interval, self.rows)
+            for each, (low, high) in zip(self.classes, np.moveaxis(ends, 0, -1), strict=True):
+                out[f"P({each}) low"], out[f"P({each}) high"] = low, high
         return out
 
     def unknown(self, frame: pd.DataFrame) -> list[str]:
@@ -276,11 +305,13 @@ class FittedTable:
                 found.append(f"{column.name} ({texts} in {n} row{'s' * (n > 1)})")
         return found
 
-    def _probability(self, X: NDArray[Any]) -> NDArray[Any]:
+    @property
+    def average(self) -> predictors.Average:
+        """What predicts."""
         n_classes = len(self.classes)
         likelihood: Likelihood = Probit() if n_classes == 2 else MultinomialProbit(n_classes)
-        parts = [mode.share * class_probability(likelihood, mode.latent(X)) for mode in self.modes]
-        return normalised(np.sum(parts, axis=0))
+        modes = [mode.fitted(likelihood) for mode in self.modes]
+        return predictors.Average(modes, np.array([mode.share for mode in self.modes]), likelihood)
 
     def save(self, path: Path) -> None:
         """Write the file: arrays, and names as JSON, with a checksum."""
@@ -290,18 +321,21 @@ class FittedTable:
         names = {
             "version": __version__,
             "target": self.target,
+            "id": self.id,
             "missing": self.missing,
+            "priors": [asdict(mode.prior) for mode in self.modes],
             "numbers": scaler.numbers,
             "text": scaler.text,
             "impute": scaler.impute,
             "levels": [levels.tolist() for levels in self.levels.of_feature.values()],
             "without": np.asarray(view.without).tolist(),
         }
-        # modes share most of their centres: each is kept once
-        points, place = np.unique(
-            np.vstack([mode.centres for mode in self.modes]), axis=0, return_inverse=True
-        )
-        ends = np.cumsum([len(mode.centres) for mode in self.modes])[:-1]
+        # modes share most of their centres, which are rows: each is kept once
+        parts = [mode.centres for mode in self.modes]
+        parts += [] if self.rows is None else [self.rows.X]
+        points, place = np.unique(np.vstack(parts), axis=0, return_inverse=True)
+        ends = np.cumsum([len(each) for each in parts])[:-1]
+        owned = np.split(place.ravel(), ends)
         arrays: dict[str, Any] = {
             "names": np.array(json.dumps(names)),
             "classes": self.classes,
@@ -311,14 +345,14 @@ class FittedTable:
             "points": points,
             "share": np.array([mode.share for mode in self.modes]),
         }
-        for i, (mode, own) in enumerate(
-            zip(self.modes, np.split(place.ravel(), ends), strict=True)
-        ):
-            arrays[f"own {i}"], arrays[f"per centre {i}"] = own, np.array(mode.per_centre)
+        for i, mode in enumerate(self.modes):
+            arrays[f"own {i}"], arrays[f"per centre {i}"] = owned[i], np.array(mode.per_centre)
             arrays[f"kernel {i}"] = np.array(mode.kernel)
             arrays[f"of view {i}"] = np.array(mode.view is not None)
             for name in ("width", "weight", "bias"):
                 arrays[f"{name} {i}"] = getattr(mode, name)
+        if self.rows is not None:
+            arrays |= {"rows": owned[-1], "labels": self.rows.label, "counts": self.rows.count}
         for j, scores in view.ranks.items():
             arrays[f"knots {j}"], arrays[f"scores {j}"] = scores.knots, scores.scores
         write_arrays(path, _KIND, arrays, compressed=True)
@@ -351,7 +385,7 @@ class FittedTable:
         arrays = read_arrays(path, _KIND, _NEEDED)
         try:
             found = cls._from(arrays)
-            found._probability(found.encoding(np.zeros((1, len(found.features)))))
+            found.average.probability(found.encoding(np.zeros((1, len(found.features)))))
         except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
             raise UsageError(f"{path} has no model ({type(error).__name__}); {_NEEDED}") from None
         return found
@@ -391,11 +425,19 @@ class FittedTable:
                 arrays["points"][arrays[f"own {i}"]],
                 arrays[f"weight {i}"],
                 arrays[f"bias {i}"],
+                Hyperprior(**names["priors"][i]),
             )
             for i, share in enumerate(arrays["share"])
         ]
         classes, marks = arrays["classes"].astype(str), tuple(names.get("missing", ()))
-        return cls(scaler, levels, encoding, classes, modes, names["target"], marks)
+        found = cls(scaler, levels, encoding, classes, modes, names["target"], marks, names["id"])
+        if "rows" not in arrays:
+            return found
+        own, label, count = (arrays[name] for name in ("rows", "labels", "counts"))
+        kinds = np.arange(len(classes)) if len(classes) > 2 else [-1.0, 1.0]
+        if not (len(own),) == own.shape == label.shape == count.shape or set(label) - set(kinds):
+            raise ValueError("the training rows are not the classifier's")
+        return replace(found, rows=TrainingData(arrays["points"][own], label, count))
 
 
 def _array_of(encoding: Encoding) -> NDArray[Any]:

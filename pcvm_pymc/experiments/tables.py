@@ -6,7 +6,7 @@ import io
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,13 @@ class Rows:
 
 
 def read_table(
-    path: Path, header: str, console: Console, *, text: Texts = (None,), missing: Texts = ()
+    path: Path,
+    header: str,
+    console: Console,
+    *,
+    text: Texts = (),
+    asked: Texts = (None,),
+    missing: Texts = (),
 ) -> pd.DataFrame:
     """Read a table of text, and print what was recognised that a reader might not expect.
 
@@ -69,7 +75,9 @@ def read_table(
         Whether the first line has the names of the columns; ``"auto"`` raises where it seems to have numbers.
     console : Console
     text : collection of str
-        Columns that stay as they are written, numbers too; None is the last one.
+        Columns that stay as they are written, numbers too.
+    asked : collection of str
+        Further ones, as a user named them, see `column_of`; None is the last one.
     missing : collection of str
         What marks a missing field, besides emptiness, and in columns of numbers `MISSING`.
 
@@ -85,6 +93,7 @@ def read_table(
     said += [] if separator == "," else [f"separated by {_SEPARATORS[separator]}"]
     names, frame, quoted = _rectangle(path, lines, separator, header, said)
     frame = _named(path, frame, names, quoted, said)
+    text = [*text, *(column_of(frame, each) for each in asked)]
     frame = _typed(frame, separator, text, missing, said)
     tell(console, path.name, said)
     return frame
@@ -153,7 +162,6 @@ def _typed(
     frame: pd.DataFrame, separator: str, text: Texts, missing: Texts, said: list[str]
 ) -> pd.DataFrame:
     """Return columns of numbers and of trimmed text, in which missing fields are NaN."""
-    text = [frame.columns[-1] if each is None else each for each in text]
     empty = ["", *missing]
     plain = frame.apply(pd.to_numeric, errors="coerce")
     plain = plain.loc[:, plain.notna().all() & ~plain.columns.isin(text) & (not missing)]
@@ -328,6 +336,34 @@ def _named(
     return frame.iloc[:, kept].set_axis([names[i] for i in kept], axis=1)
 
 
+def column_of(frame: pd.DataFrame, name: str | None) -> str | None:
+    """Return the name of a column: of None the last; of a number that is no name that column, from 0 or -1.
+
+    None where there is no such column.
+    """
+    if name in frame.columns:
+        return name
+    with suppress(ValueError, IndexError):
+        return str(frame.columns[-1 if name is None else int(name)])
+    return None
+
+
+def named_column(path: Path, frame: pd.DataFrame, name: str | None) -> str:
+    """Return the name of a column, see `column_of`.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    found = column_of(frame, name)
+    if found is None:
+        raise UsageError(
+            f"{path} has no column {name!r}; its columns are {', '.join(map(str, frame.columns[:20]))}"
+        )
+    return found
+
+
 def labels_and_features(
     path: Path, frame: pd.DataFrame, target: str | None, least: int = 4
 ) -> tuple[pd.Series, pd.DataFrame]:
@@ -345,11 +381,7 @@ def labels_and_features(
             f"{path} has {frame.shape[1]} column(s), {', '.join(repr(str(each)) for each in frame)}; needed "
             "a line of names, and below it features and a label column, separated by commas"
         )
-    target = str(frame.columns[-1]) if target is None else target
-    if target not in frame.columns:
-        raise UsageError(
-            f"{path} has no column {target!r}; its columns are {', '.join(map(str, frame.columns[:20]))}"
-        )
+    target = named_column(path, frame, target)
     labels = frame[target]
     numbers = _numbers(labels, ".,")
     if numbers is not None and numbers.isna().all():  # texts such as None

@@ -355,6 +355,79 @@ def test_text_and_missing_fields_need_an_option(tmp_path, capsys):
     assert "missing values in weight (lines 5, 10, 22), colour (lines 7, 8, 32); remove" in said
 
 
+NAMED = NUMBERS.round(3).assign(name=[f"{i:03d}" for i in range(48)])[["name", *NUMBERS]]
+
+
+def test_a_column_that_names_the_rows_is_no_feature_and_begins_the_predictions(tmp_path, capsys):
+    plain, named = (
+        written(tmp_path / name, frame)
+        for name, frame in (("plain.csv", NAMED.drop(columns="name")), ("named.csv", NAMED))
+    )
+    assert (
+        fit(plain, tmp_path / "a", *QUICK) == fit(named, tmp_path / "b", *QUICK, "--id", "0") == 0
+    )
+    found = []
+    for model, table, more in (
+        ("a", plain, ()),
+        ("a", named, ("--id", "name")),
+        ("b", named, ()),
+        ("b", plain, ()),  # it need not be there
+    ):
+        out = tmp_path / "out.csv"
+        capsys.readouterr()
+        assert predict(tmp_path / model, table, "--out", str(out), "--force", *more) == 0
+        assert "not used" not in capsys.readouterr().err
+        found.append(out.read_text().splitlines())
+    assert found[1][0] == f"name,{found[0][0]}"
+    assert found[1][1:] == [f"{i:03d},{row}" for i, row in enumerate(found[0][1:])]
+    assert found[2] == found[1]
+    assert found[3] == found[0]
+    for path, more, words in (
+        (named, ("--id", "sort"), "--id and --target are both 'sort'"),
+        (named, ("--id", "nom"), "has no column 'nom'; its columns are name, "),
+        (written(tmp_path / "c.csv", NAMED[["name", "sort"]]), ("--id", "name"), "has no features"),
+    ):
+        assert words in complaint(capsys, fit(path, tmp_path / "c", *more))
+    assert "no column 'nom'" in complaint(capsys, predict(tmp_path / "a", named, "--id", "nom"))
+
+
+def test_columns_are_known_by_their_names_before_their_numbers(tmp_path):
+    frame = NUMBERS.rename(columns={"weight": "0"})[["sort", "höhe", "0"]]
+    frame["0"] = np.where(frame["0"] > 0, "up", "down")
+    model, table = tmp_path / "m", written(tmp_path / "x.csv", frame)
+    for target, more, expected in (
+        ("-3", ("--categorical",), "sort"),
+        ("0", ("--categorical",), "0"),
+        ("2", ("--categorical",), "0"),
+    ):
+        assert fit(table, model, *QUICK, "--force", "--target", target, *more) == 0
+        assert FittedTable.load(model).target == expected
+    # a name that is also a number is no number once it is known
+    new = written(tmp_path / "new.csv", frame[["höhe", "sort"]])
+    assert predict(model, new, "--out", str(tmp_path / "p.csv")) == 0
+
+
+def test_intervals_are_written_beside_the_probabilities(fitted, tmp_path, capsys):
+    table, out = written(tmp_path / "x.csv"), tmp_path / "out.csv"
+    assert fit(table, tmp_path / "m", "--basis", "12") == 0
+    assert predict(tmp_path / "m", table, "--interval", "0.89", "--out", str(out)) == 0
+    found = pd.read_csv(out)
+    for name in ("cat", "dog"):
+        p, low, high = (found[f"P({name}){end}"] for end in ("", " low", " high"))
+        assert ((low < p) & (p < high)).all()
+    np.testing.assert_allclose(found["P(cat) low"], 1.0 - found["P(dog) high"], atol=1e-9)
+    capsys.readouterr()
+    for share in ("0", "1", "nan", "89"):
+        said = complaint(capsys, predict(tmp_path / "m", table, "--interval", share))
+        assert "needed a number above 0 and below 1" in said
+    said = complaint(capsys, predict(fitted[1], tmp_path / "nowhere.csv", "--interval", "0.5"))
+    assert "has no intervals: it is one mode" in said
+    arrays = read_arrays(tmp_path / "m", "pcvm model", "")
+    for name, value in (("labels", np.zeros(48)), ("rows", [10**6]), ("counts", np.ones(3))):
+        write_arrays(tmp_path / "bad", "pcvm model", {**arrays, name: np.array(value)})
+        assert "has no model" in complaint(capsys, predict(tmp_path / "bad", table))
+
+
 def test_too_many_texts_are_no_categories(tmp_path, capsys):
     colours = [f"n{i}" for i in range(51)]
     table = written(tmp_path / "x.csv", pd.concat([FRAME, FRAME[:3]]).assign(colour=colours))
@@ -407,6 +480,14 @@ def test_a_model_file_has_the_classifiers_probabilities(tmp_path, options, n_cla
     wanted = model.predict_proba(scaler.transform(new))
     np.testing.assert_allclose(found.to_numpy()[:, 1:].astype(float), wanted, atol=1e-12)
     assert found["kind"].tolist() == model.predict(scaler.transform(new)).tolist()
+    in_memory = "memory_limit" not in options
+    assert (kept.rows is not None) == (in_memory and hasattr(model, "components_"))
+    if kept.rows is not None:
+        found = kept.probabilities(tmp_path, new, 0.5)
+        ends = [f"P({each}) {end}" for each in model.classes_ for end in ("low", "high")]
+        assert list(found)[1 + n_classes :] == ends
+        wanted = model.predict_interval(scaler.transform(new), probability=0.5)
+        np.testing.assert_allclose(found[ends], wanted.reshape(len(new), -1), atol=1e-9)
 
 
 def test_several_classes_and_balanced_counts(tmp_path):
