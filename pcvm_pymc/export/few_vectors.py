@@ -27,6 +27,7 @@ from pcvm_pymc.core.pieces.validation import check_flag, check_instance, shown
 
 #: of likelihoods that have an export: those of classes, and those of numbers
 LIKELIHOODS = "probit", "logit", "label noise", "multinomial probit", "normal", "student-t"
+_ALONE = "Export {} alone, and transform outside of it"
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,12 @@ def few_vectors_of(model: Any, return_std: bool = False) -> FewVectors:
         few = few_vectors_of(model[-1], return_std)
         for name, step in reversed(model.steps[:-1]):
             if step is not None and step != "passthrough":
-                remedy = "Export model[-1] alone, and transform outside of it"
+                remedy = _ALONE.format("model[-1]")
                 few = _before(few, *scaling(f"step {name!r} of the pipeline", step, remedy))
         return few
     check_instance("model", model, BaseEstimator, "a fitted estimator of this package")
     check_is_fitted(model)
-    inside = predicting(model)
-    if inside is not model:
+    if (inside := predicting(model)) is not model:
         return few_vectors_of(inside, return_std)
     if isinstance(model, TransformedTargetRegressor):
         return _unscaled(few_vectors_of(model.regressor_, return_std), model.transformer_)
@@ -210,7 +210,7 @@ def _before(few: FewVectors, slope: Any, shift: Any) -> FewVectors:
 
 def _unscaled(few: FewVectors, transformer: Any) -> FewVectors:
     """Return a regression of targets that a transformer has made, in the units of the given targets."""
-    remedy = "Export model.regressor_ alone, and transform outside of it"
+    remedy = _ALONE.format("model.regressor_")
     slope, shift = scaling("the transformer of the targets", transformer, remedy)
     slope, shift = float(np.squeeze(slope)), float(np.squeeze(shift))
     weight = few.weight / slope

@@ -48,8 +48,8 @@ def predict_interval(model: Any, X: ArrayLike, *, probability: float = 0.89) -> 
     >>> from sklearn.preprocessing import StandardScaler
     >>> from pcvm_pymc import PCVMClassifier, predict_interval
     >>> X = np.random.default_rng(0).normal(size=(60, 2))
-    >>> pipeline = make_pipeline(StandardScaler(), PCVMClassifier()).fit(X, X[:, 0] > 0)
-    >>> predict_interval(pipeline, X[:5]).shape
+    >>> pipeline = make_pipeline(StandardScaler(), PCVMClassifier())
+    >>> predict_interval(pipeline.fit(X, X[:, 0] > 0), X[:5]).shape
     (5, 2, 2)
     """
     check_real("probability", probability, 0.0, 1.0)

@@ -418,8 +418,7 @@ class StudentT(ScaleLikelihood):
     def hessian(self, latent: Array, target: Array) -> Array:
         """Return minus the second derivative, negative for outliers, shape (n_obs, 1, 1)."""
         scale, square = self.degrees * self.noise**2, (target - latent) ** 2
-        share = (scale - square) / (scale + square)
-        return (share * self.curvature(latent, target))[:, None, None]
+        return ((scale - square) / (scale + square) * self.curvature(latent, target))[:, None, None]
 
     def drawn_targets(self, latent: Array, rng: np.random.Generator) -> Array:
         """Return Student-t numbers around latent values."""
@@ -430,7 +429,7 @@ class StudentT(ScaleLikelihood):
 class MultinomialProbit(Likelihood):
     """Classes 0 to n_classes - 1: that of the largest of normal responses around the scores.
 
-    As of Lyu et al. (2020), eqs. 4, 10 and 22-23, by another quadrature (`pieces.multinomial`).
+    As in Lyu et al. (2020), eqs. 4, 10 and 22-23, by another quadrature (`pieces.multinomial`).
 
     Parameters
     ----------
