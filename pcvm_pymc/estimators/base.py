@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces import validation
@@ -451,6 +452,22 @@ class KernelMachine(TableReader, BaseEstimator):
         if metric is not None and metric.share > 0.0:
             found = metric.relevance(encoding)
         self.feature_relevance_, self.feature_relevance_folds_ = found
+        self._importances_ = found[0]
+        if metric is not None and metric.share == 0.0:  # one width predicts better
+            self._importances_ = relevance(metric.relative, encoding)
+
+    @property
+    def feature_importances_(self) -> Array:
+        """Relevance of each feature, of sum one, for scikit-learn's `RFE` and `SelectFromModel`.
+
+        Where folds prefer one width, that of the learned widths; AttributeError where there are none.
+        """
+        check_is_fitted(self)
+        found: Array = vars(self).get("_importances_", np.full(1, np.nan))
+        if np.isnan(found).any():
+            needed = "needed the RBF, and width='auto' or a width for each feature"
+            raise AttributeError(f"{type(self).__name__} has no feature_importances_; {needed}")
+        return found
 
     def _widths_of_features(self, width: Any) -> Array:
         """Return the width of each feature, of the first of the columns made of it."""

@@ -264,6 +264,7 @@ class Evidence(Estimation):
             known = ~np.isnan(relevances).any(axis=1)
             relevances = relevances[known if known.any() else slice(None)]
             model.feature_relevance_ = relevances.mean(axis=0)
+            model._importances_ = np.mean([one._importances_ for one in each], axis=0)
             folds = [one.feature_relevance_folds_ for one in each]
             model.feature_relevance_folds_ = np.concatenate(folds)
         by_feature = any(map(np.ndim, widths))

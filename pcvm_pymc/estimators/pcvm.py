@@ -194,6 +194,10 @@ class PCVMClassifier(KernelClassifier):
         mean over one width and the learned ones by their weights; drawn by `plot_feature_relevance`.
         NaN where no widths per feature were learned or given: `sklearn.inspection.permutation_importance`
         measures what any fit makes of its features.
+    feature_importances_ : ndarray, shape (n_features,)
+        The same for scikit-learn's ``RFE`` and ``SelectFromModel``, also where one width predicts better than
+        the learned ones, so that an elimination can go on; AttributeError where `feature_relevance_` is NaN
+        otherwise.
     feature_relevance_folds_ : ndarray, shape (n_folds, n_features)
         The same by the widths learned from the rows outside each fold: how sure it is. No rows where no
         widths per feature were learned.

@@ -8,6 +8,7 @@ import pytest
 from problems import fixed_rng, map_result, refused
 from sklearn.base import clone
 from sklearn.datasets import make_friedman1
+from sklearn.feature_selection import RFE, SelectFromModel
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.estimators.features import Metric
@@ -53,6 +54,33 @@ def test_one_width_and_widths_per_feature_share_the_weights_of_an_average(model)
     assert search.best.by_feature
     assert search.widths.shape == (len(search.points), 6)
     assert search.plot().axes
+
+
+def test_scikit_learn_selects_and_eliminates_features_by_their_importance(model, shared):
+    np.testing.assert_array_equal(model.feature_importances_, model.feature_relevance_)
+    selected = SelectFromModel(model, prefit=True)
+    assert selected.get_support().tolist() == [True, True, False, False, False, False]
+    eliminated = RFE(clone(model), n_features_to_select=1).fit(X, Y)
+    assert set(np.argsort(eliminated.ranking_)[:2]) == {0, 1}
+    words = "no feature_importances_; needed the RBF, and width='auto' or"
+    refused(words, getattr, shared, "feature_importances_", error=AttributeError)
+    assert not hasattr(pcvm.PCVMClassifier(), "feature_importances_")
+    laplacian = pcvm.PCVMClassifier(width=1.0, kernel="laplacian").fit(X, Y)
+    assert not hasattr(laplacian, "feature_importances_")
+
+
+def test_importances_are_of_learned_widths_where_one_width_predicts_better():
+    """Two features of equal width: what is learned of each counts nothing."""
+    rows, _ = two_that_matter(80, 0)
+    label = np.square(rows).sum(axis=1) > 1.4
+    found = pcvm.PCVMClassifier(random_state=0).fit(rows, label)
+    assert found.selection_.feature_share == 0.0
+    assert np.isnan(found.feature_relevance_).all()
+    assert found.feature_importances_.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(found.feature_importances_, 0.5, atol=0.2)
+    several = pcvm.RVMClassifier(random_state=0).fit(X, THREE)
+    assert several.feature_importances_.shape == (6,)
+    assert several.feature_importances_.sum() == pytest.approx(1.0)
 
 
 def test_noise_features_leave_the_error_nearly_flat():
