@@ -14,13 +14,15 @@ import xarray as xr
 
 from pcvm_pymc.core import evidence as core
 from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
+from pcvm_pymc.core.em.own_terms import OwnState, fit_own_terms
 from pcvm_pymc.core.family import systems_of
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.problem import EMResult, Ended, Problem
 from pcvm_pymc.inference.progress import Forecast, progress_bars
-from pcvm_pymc.inference.results import likelihood_of, pack_point
+from pcvm_pymc.inference.results import likelihood_of, pack_own, pack_point
 from pcvm_pymc.model.data import as_model
-from pcvm_pymc.model.read import find_parts, read
+from pcvm_pymc.model.read import find_parts, read, warn_if_counted_twice
+from pcvm_pymc.model.terms import OwnTerms, read_any
 
 _log = logging.getLogger(__name__)
 
@@ -108,7 +110,9 @@ def find_map_em(
         )
     validation.check_flag("progressbar", progressbar)
     options = EMOptions() if options is None else options
-    problem = read(model, "em")
+    problem = read_any(model, options)
+    if isinstance(problem, OwnTerms):
+        return _own_mode(model, problem, options, start, progressbar)
     chosen = _start(problem, start)
     with _em_progress(options, progressbar) as report:
         result, seconds = timed(lambda: fit_em(problem, chosen, options, report), "EM")
@@ -122,6 +126,20 @@ def find_map_em(
         seconds=seconds,
         trace="em_trace",
     )
+
+
+def _own_mode(
+    model: pm.Model, own: OwnTerms, options: EMOptions, start: Start | str, progressbar: bool
+) -> xr.DataTree:
+    """Return the mode of a model with terms of its own."""
+    own.check_start(None if start == "default" else start)
+    warn_if_counted_twice(model)
+    with _em_progress(options, progressbar) as report:
+        result, seconds = timed(
+            lambda: fit_own_terms(own.problem, own.first, options, report), "EM"
+        )
+    method = "EM, and gradient steps for the terms of one's own"
+    return pack_own(model, own.point(result.values), result, method=method, seconds=seconds)
 
 
 def _start(problem: Problem, start: Start | str) -> Start:
@@ -163,7 +181,7 @@ def _em_progress(options: EMOptions, show: bool) -> Iterator[Any]:
     with progress_bars(show, "EM", *texts) as bars:
         task = bars.add_task("", total=None, of="", value=np.nan, active=0)
 
-        def report(n_iter: int, state: EMState) -> None:
+        def report(n_iter: int, state: EMState | OwnState) -> None:
             total = forecast(n_iter, state.latent)
             of = "" if total is None else f" of about {total}"
             now: dict[str, Any] = {"value": state.log_posterior, "active": state.n_active}

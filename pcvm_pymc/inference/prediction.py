@@ -186,7 +186,8 @@ def predict(
         For a regression ``latent`` is the mean of the
         targets, and ``noise`` their standard deviation around it; by `fit_evidence` it comes with
         ``latent_sd``, the standard deviation of the mean itself. Of several classes both have the dim
-        ``class`` in addition.
+        ``class`` in addition. Of a model with terms of its own there is ``latent`` alone,
+        the function without these terms.
 
     Raises
     ------
@@ -232,7 +233,7 @@ def predict(
     if is_regression:
         known = {key: x for key, x in vars(likelihood).items() if isinstance(x, float)}
         numbers = {key: np.full(shape, x) for key, x in known.items()} | results.nuisance_of(result)
-    else:
+    elif not results.has_own_terms(result):
         found["probability"] = probability_draws(result, found["latent"])
         classes = results.classes_of(result)  # of which one it is, or of all
         coords["class"] = classes if likelihood.n_scores > 1 else classes[-1]

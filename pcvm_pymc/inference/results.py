@@ -12,20 +12,23 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from pcvm_pymc.core.em.own_terms import OwnResult
 from pcvm_pymc.core.family import FAMILY, System, check_solver, systems_of
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood
-from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior, hyperprior_from
+from pcvm_pymc.core.pieces.priors import Prior, hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, check_instance
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.bases import RANDOM_KERNEL, AnyKernel, recall_kernel
 from pcvm_pymc.model.coordinates import storable
 from pcvm_pymc.model.graphs import numbers, random_parts
-from pcvm_pymc.model.read import find_parts
+from pcvm_pymc.model.read import find_parts, without_data
 
 _log = logging.getLogger(__name__)
 
+
+_OWN = "own_terms"  # the attribute of results whose model is not of the family
 
 type Dims = str | tuple[str, ...]
 type Values = Mapping[str, tuple[Dims, Any]]
@@ -113,6 +116,50 @@ def pack_point(
     }
     if problem.is_signed:
         found["magnitude"] = (("basis", *scores), np.abs(result.weight))
+    n_active = int(np.count_nonzero(result.weight))
+    run: dict[str, Any] = {"method": method, "seconds": seconds, "trace": trace}
+    return _pack_end(model, found, result, groups, n_active=n_active, **run)
+
+
+def pack_own(
+    model: pm.Model, point: Mapping[str, Any], result: OwnResult, *, method: str, seconds: float
+) -> xr.DataTree:
+    """Pack the mode of a model with terms of its own: all its free variables and deterministics.
+
+    Parameters
+    ----------
+    model : pm.Model
+    point : mapping of str to ndarray
+        The mode, as the model's samplers have it.
+    result : OwnResult
+    method : str
+    seconds : float
+    """
+    names = [str(each.name) for each in (*model.free_RVs, *model.deterministics)]
+    wanted = model.replace_rvs_by_values([*model.free_RVs, *model.deterministics])
+    values = model.compile_fn(wanted, on_unused_input="ignore", mode="FAST_COMPILE")(point)
+    found: dict[str, tuple[Dims, Any]] = {}
+    for name, value in zip(names, values, strict=True):
+        own = model.named_vars_to_dims.get(name, ())
+        default = [f"{name}_dim_{i}" for i in range(np.ndim(value))]
+        dims = tuple(d or default[i] for i, d in enumerate(own)) if own else tuple(default)
+        found[name] = (dims, value)
+    run: dict[str, Any] = {"method": method, "seconds": seconds, "trace": "em_trace"}
+    return _pack_end(model, found, result, {}, n_active=result.n_active, **run)
+
+
+def _pack_end(
+    model: pm.Model,
+    found: Values,
+    result: Any,
+    groups: Mapping[str, Any],
+    *,
+    n_active: int,
+    method: str,
+    seconds: float,
+    trace: str,
+) -> xr.DataTree:
+    """Pack a point with how it was reached."""
     one_draw = {
         name: (dims, np.asarray(value)[None, None]) for name, (dims, value) in found.items()
     }
@@ -125,7 +172,7 @@ def pack_point(
         "fun": -end,
         objective: end,
         "nit": result.n_iter,
-        "n_active": int(np.count_nonzero(result.weight)),
+        "n_active": n_active,
         "method": method,
         "seconds": seconds,
     }
@@ -143,10 +190,12 @@ def observed_and_constant_data(model: pm.Model) -> dict[str, xr.Dataset]:
         (tree[name].to_dataset() if name in tree else xr.Dataset()).drop_attrs(deep=False)
         for name in ("observed_data", "constant_data")
     )
-    return {
-        "observed_data": observed[[find_parts(model).observed.name]],
-        "constant_data": constants.drop_vars("y", errors="ignore"),
-    }
+    try:
+        name = find_parts(model).observed.name
+    except ValueError:  # of no row of the family
+        return {"observed_data": observed, "constant_data": constants}
+    constants = constants.drop_vars("y", errors="ignore")
+    return {"observed_data": observed[[name]], "constant_data": constants}
 
 
 # --- what a result remembers -------------------------------------------------------------------
@@ -180,7 +229,7 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
 
     The attribute ``pieces`` is JSON: ``rows`` (keys in `FAMILY`), ``likelihood`` and ``prior`` (name and
     numbers), ``kernel`` (name and width; null without one), ``bias`` and ``shared`` (as `Problem` has them).
-    A model that is not of the family has none.
+    A model that is not of the family has none, and the attribute ``own_terms`` in their place.
     """
     if "class" in model.coords:
         classes = storable(model.coords["class"], "the dim 'class'")
@@ -192,6 +241,7 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
         parts = find_parts(model)
     except ValueError as error:
         _log.debug("no pieces recorded: %s", error)
+        tree.attrs[_OWN] = "yes"
         return tree
     if not random_parts(parts.Phi):
         data = tree["constant_data"].to_dataset()
@@ -199,7 +249,7 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
     widths = [numbers(v) for v in model.data_vars if v.name in ("width", "kernel_width")]
     width = widths[0].tolist() if widths else None
     kernel = model.coords.get("kernel")
-    problem = _without_data(parts.sign, parts.hyperprior, parts.likelihood, parts.bias_kind)
+    problem = without_data(parts.sign, parts.hyperprior, parts.likelihood, parts.bias_kind)
     pieces = {
         "rows": [key for key, row in FAMILY.items() if row.admits(problem)],
         "likelihood": _as_record(parts.likelihood),
@@ -212,18 +262,16 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
     return tree
 
 
-def _without_data(sign: Array | None, prior: Prior, likelihood: Likelihood, bias: Any) -> Problem:
-    """Return a problem without data, to find the rows of `FAMILY` that have its pieces."""
-    Phi = np.empty((0, 0 if sign is None else len(sign)))
-    shared = isinstance(prior, SharedHyperprior)
-    return Problem(Phi, np.empty(0), sign, prior, likelihood, bias, shared)
-
-
 def _as_record(piece: Any) -> dict[str, Any]:
     """Return a piece's name and its known parameters."""
     numbers = asdict(piece).items()
     known = {key: value for key, value in numbers if value is not None and not np.isnan(value)}
     return {"name": piece.name, **known}
+
+
+def has_own_terms(tree: xr.DataTree) -> bool:
+    """Whether a result is of a model with terms of its own, of which its pieces would not know."""
+    return _OWN in tree.attrs
 
 
 def classes_of(tree: xr.DataTree) -> np.ndarray:
@@ -271,7 +319,7 @@ def rows_of(tree: xr.DataTree) -> tuple[str, tuple[System, ...]]:
         )
     sign = data["signs"].values if "signs" in data else None
     kind = pieces.get("bias", "prior")
-    problem = _without_data(sign, prior_of(tree), likelihood_of(tree), kind)
+    problem = without_data(sign, prior_of(tree), likelihood_of(tree), kind)
     rows = tuple(row for row in systems_of(problem) if row.shared == problem.shared)
     if not rows:
         check_solver(problem, "nuts")  # it names the pieces

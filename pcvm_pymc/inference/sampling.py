@@ -1,9 +1,7 @@
 """The posterior by NUTS or Gibbs, always checked for convergence."""
 
 import logging
-import warnings
 from inspect import signature
-from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +11,6 @@ import xarray as xr
 from joblib import cpu_count
 from pymc.model.transform.optimization import freeze_dims_and_data
 from pymc.stats.convergence import log_warnings, warn_divergences, warn_treedepth
-from pytensor.graph.traversal import ancestors
 
 from pcvm_pymc.core.gibbs import GibbsProblem
 from pcvm_pymc.core.pieces import validation
@@ -24,8 +21,8 @@ from pcvm_pymc.inference.estimates import find_map_em
 from pcvm_pymc.inference.files import as_path
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
-from pcvm_pymc.model.graphs import numbers, random_parts
-from pcvm_pymc.model.read import find_parts, read
+from pcvm_pymc.model.graphs import random_parts
+from pcvm_pymc.model.read import find_parts, read, warn_if_counted_twice
 
 # a child of PyMC's logger: shown where PyMC's own messages are, and silenced with them
 _log = logging.getLogger("pymc.pcvm_pymc")
@@ -231,35 +228,7 @@ def _check_model(model: pm.Model) -> None:
         is_proper = True
     if not is_proper:
         raise ValueError(IMPROPER_MESSAGE)
-    twice = counted_twice(model)
-    if twice is not None:
-        warnings.warn(
-            f"{twice[0]!r} and {twice[1]!r} observe the same data given the same variables: the data count "
-            "twice. Where one of them is a builder's, build with pcvm_latent(X, y, ...), which has no "
-            "likelihood",
-            UserWarning,
-            stacklevel=3,
-        )
-
-
-def counted_twice(model: pm.Model) -> tuple[str, str] | None:
-    """Return two observed variables that have the same values given the same free variables, if there are.
-
-    Parameters
-    ----------
-    model : pm.Model
-    """
-    if len(model.observed_RVs) < 2:
-        return None
-    free = set(model.free_RVs)
-    known = [
-        (rv, numbers(model.rvs_to_values[rv]).astype(float), free & set(ancestors([rv])))
-        for rv in model.observed_RVs
-    ]
-    for (one, values, given), (other, others, also_given) in combinations(known, 2):
-        if given & also_given and values.size > 1 and np.array_equal(values, others):
-            return str(one.name), str(other.name)
-    return None
+    warn_if_counted_twice(model)
 
 
 def _check_effect(method: str, other: str, **options: Any) -> None:

@@ -1,6 +1,8 @@
 """One reader: the pieces of a model, recognised by the operations of its variables, never by their names."""
 
+import warnings
 from dataclasses import dataclass
+from itertools import combinations
 from threading import Lock
 from typing import Any
 
@@ -187,9 +189,49 @@ def find_parts(model: pm.Model) -> Parts:
     )
 
 
+def without_data(sign: Array | None, prior: Prior, likelihood: Likelihood, bias: Any) -> Problem:
+    """Return a problem without data, to find the rows of `FAMILY` that have its pieces."""
+    Phi = np.empty((0, 0 if sign is None else len(sign)))
+    shared = isinstance(prior, SharedHyperprior)
+    return Problem(Phi, np.empty(0), sign, prior, likelihood, bias, shared)
+
+
 def likelihood_name(model: pm.Model) -> str:
     """Return the name of a model's likelihood; its priors may be any."""
     return _observed(model)[1]
+
+
+def warn_if_counted_twice(model: pm.Model) -> None:
+    """Warn where two likelihoods observe the same data."""
+    twice = counted_twice(model)
+    if twice is not None:
+        warnings.warn(
+            f"{twice[0]!r} and {twice[1]!r} observe the same data given the same variables: the data count "
+            "twice. Where one of them is a builder's, build with pcvm_latent(X, y, ...), which has no "
+            "likelihood",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def counted_twice(model: pm.Model) -> tuple[str, str] | None:
+    """Return two observed variables that have the same values given the same free variables, if there are.
+
+    Parameters
+    ----------
+    model : pm.Model
+    """
+    if len(model.observed_RVs) < 2:
+        return None
+    free = set(model.free_RVs)
+    known = [
+        (rv, graphs.numbers(model.rvs_to_values[rv]).astype(float), free & set(ancestors([rv])))
+        for rv in model.observed_RVs
+    ]
+    for (one, values, given), (other, others, also_given) in combinations(known, 2):
+        if given & also_given and values.size > 1 and np.array_equal(values, others):
+            return str(one.name), str(other.name)
+    return None
 
 
 # --- likelihoods --------------------------------------------------------------------------------
@@ -293,7 +335,7 @@ def _latent_parts(
     Phi, weight = graphs.product(inner)  # type: ignore[misc]
     if not graphs.random_parts(weight) and graphs.random_parts(Phi):  # dot(weight, Phi.T)
         Phi, weight = weight.T, Phi
-    sign, size = _signed(graphs.peeled(weight))
+    sign, size = signed(graphs.peeled(weight))
     bias = others[0] if others else None
     moved = [*(graphs.random_parts(size) or [size]), *others]
     unfree = [x for x in moved if x not in free]
@@ -305,7 +347,7 @@ def _latent_parts(
     return Phi, size, sign, bias
 
 
-def _signed(weight: Variable) -> tuple[Array | None, Variable]:
+def signed(weight: Variable) -> tuple[Array | None, Variable]:
     """Return signs and sizes of signed weights; None and the weights themselves where they are free."""
     if graphs.is_random(weight) or len(graphs.factors(weight)) < 2:
         return None, weight

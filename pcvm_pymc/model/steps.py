@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 from numpy.typing import NDArray
 from pymc.initial_point import PointType
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
@@ -13,10 +12,12 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 
 from pcvm_pymc.core.em import EMOptions, Start, initial_state, iterate
+from pcvm_pymc.core.em.own_terms import rounds, start_of
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
 from pcvm_pymc.core.pieces.validation import check_instance, check_whole
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import Parts, find_parts, read
+from pcvm_pymc.model.terms import OwnTerms, Value, read_any
 
 
 class PointMap:
@@ -33,15 +34,7 @@ class PointMap:
         self.parts = parts = parts or find_parts(model)
         roles = {name: getattr(parts, name) for name in ("weight", "bias", "width", "rate")}
         self.variables = {name: rv for name, rv in roles.items() if rv is not None}
-        self.values = {name: model.rvs_to_values[rv] for name, rv in self.variables.items()}
-        self._forward: dict[str, Any] = {}
-        self._backward: dict[str, Any] = {}
-        for name, rv in self.variables.items():
-            if (transform := model.rvs_to_transforms[rv]) is not None:
-                at, inputs = rv.type(), rv.owner.inputs
-                for turned, way in ((self._forward, "forward"), (self._backward, "backward")):
-                    result = getattr(transform, way)(at, *inputs)
-                    turned[name] = pytensor.function([at], result, mode="FAST_COMPILE")
+        self._values = {name: Value(model, rv) for name, rv in self.variables.items()}
 
     def point(self, **natural: Any) -> PointType:
         """Return a point from weights (signed), bias, width and rate, those that the model has.
@@ -51,26 +44,14 @@ class PointMap:
         """
         if self.parts.sign is not None:
             natural["weight"] = np.abs(natural["weight"])
-        return {
-            value.name: _at(self._forward.get(name), natural[name], value.dtype)
-            for name, value in self.values.items()
-        }
+        return {each.name: each.forward(natural[name]) for name, each in self._values.items()}
 
     def natural(self, point: PointType) -> dict[str, NDArray[Any]]:
         """Return weights (signed), bias, width and rate at a point, those that the model has."""
-        found = {
-            name: _at(self._backward.get(name), point[value.name], "float64")
-            for name, value in self.values.items()
-        }
+        found = {name: each.backward(point[each.name]) for name, each in self._values.items()}
         if self.parts.sign is not None:
             found["weight"] = self.parts.sign * found["weight"]
         return found
-
-
-def _at(function: Any, value: Any, dtype: str) -> NDArray[Any]:
-    with np.errstate(divide="ignore"):
-        out = value if function is None else function(np.asarray(value, dtype="float64"))
-    return np.asarray(out, dtype=dtype)
 
 
 def point_of(model: pm.Model, state: Any) -> PointType:
@@ -91,23 +72,26 @@ def _em_point(at: PointMap, state: Any, width: Any) -> PointType:
     return at.point(weight=state.weight, bias=state.bias, width=width, rate=rate)
 
 
-class EMStep:
+class EMStep(BlockedStep):
     """One expectation and one maximisation step on a PyMC point.
 
     Parameters
     ----------
     model : pm.Model, optional
-        One that EM maximises, from a builder or made by hand; default: the model on the context stack.
+        One that `find_map_em` takes; default: the model on the context stack.
     options : EMOptions, optional
 
     Raises
     ------
     ValueError
-        If the model is not one that EM can maximise.
+        If the model is not one that EM can maximise; in `pymc.sample`, because EM draws nothing.
 
     Notes
     -----
     ``model.compile_logp(jacobian=False)`` never decreases along the steps.
+
+    In a model with terms of its own a step is one round of `find_map_em`: EM for weights and biases, then
+    steps by their gradient for all other variables, then one Newton step.
 
     References
     ----------
@@ -132,8 +116,25 @@ class EMStep:
         self.model = as_model(model)
         check_instance("options", options, EMOptions, "EMOptions", optional=True)
         self.options = EMOptions() if options is None else options
-        self.problem = read(self.model, "em")
-        self._map = PointMap(self.model)
+        self._own: OwnTerms | None = None
+        found = read_any(self.model, self.options)
+        if isinstance(found, OwnTerms):
+            self._own = found
+        else:
+            self.problem, self._map = found, PointMap(self.model)
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Make the step as any object: PyMC's steps are one for each variable."""
+        return object.__new__(cls)
+
+    @property
+    def vars(self) -> Any:
+        """What `pymc.sample` asks of a step, which this one is not for."""
+        raise ValueError(
+            "EMStep is no sampler: its steps go to the mode and draw nothing. For the mode use "
+            "find_map_em(model), or call step(point) yourself; to draw use sample(model), or "
+            "pm.sample(step=PCVMGibbs(model=model)) where Gibbs takes the model"
+        )
 
     def initial_point(self, start: Start | None = None) -> PointType:
         """Return a start as a point of the model.
@@ -141,13 +142,17 @@ class EMStep:
         Parameters
         ----------
         start : Start, optional
-            Default: `Start.default`.
+            Default: `Start.default`. Of a model with terms of its own it is the model's initial point, with
+            weights of zero.
 
         Returns
         -------
         dict of str to ndarray
             Values of the model's variables, as its samplers have them.
         """
+        if self._own is not None:
+            self._own.check_start(start)
+            return self._own.point(self._own.first)
         start = start or Start.default(self.problem)
         return _em_point(self._map, start, self.problem.width)
 
@@ -164,8 +169,11 @@ class EMStep:
         point : dict of str to ndarray
         stats : dict
             ``log_posterior`` and ``n_active`` at the new point, largest ``change`` of the latent
-            function, ``width``.
+            function, ``width``. With terms of one's own, in place of that, ``moved``, the largest change of
+            another variable, and ``promised``, what the Newton step was to gain.
         """
+        if self._own is not None:
+            return self._round(self._own, point)
         natural = self._map.natural(point)
         problem, width = self.problem, natural.get("width")
         if problem.moves is not None and width is not None:
@@ -180,6 +188,12 @@ class EMStep:
             "width": new.width,
         }
         return _em_point(self._map, new, new.width), stats
+
+    def _round(self, own: OwnTerms, point: PointType) -> tuple[PointType, dict[str, Any]]:
+        old = start_of(own.problem, own.vector(point))
+        new = next(rounds(own.problem, old))
+        names = ("log_posterior", "n_active", "change", "moved", "promised")
+        return own.point(new.values), {name: vars(new)[name] for name in names}
 
 
 @dataclass_state

@@ -10,10 +10,10 @@ from problems import blobs, refused, value_point
 
 from pcvm_pymc import Hyperprior, find_map_em, new_data, pcvm_latent, pcvm_model, rvm_latent
 from pcvm_pymc.core.pieces.kernels import RBF
-from pcvm_pymc.inference.sampling import choose_method, counted_twice, sample
+from pcvm_pymc.inference.sampling import choose_method, sample
 from pcvm_pymc.model.distributions import MarginalBias, MarginalWeight, ProbitBernoulli
 from pcvm_pymc.model.graphs import numbers
-from pcvm_pymc.model.read import read
+from pcvm_pymc.model.read import counted_twice, read
 
 X, LABEL = blobs(16, seed=3)
 Y = (LABEL > 0).astype(int)

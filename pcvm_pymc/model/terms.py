@@ -1,0 +1,454 @@
+"""The log posterior of any model that has weights of the family, as functions of one vector of values.
+
+Latent functions are found by their operation, dot(Phi, sign * size), and by the prior of the weights. What is
+made of them, and what else is in the model, is its own: `pcvm_pymc.core.em.own_terms` maximises it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.initial_point import PointType
+from pymc.model.transform.conditioning import remove_value_transforms
+from pymc.model.transform.optimization import freeze_dims_and_data
+from pymc.pytensorf import continuous_types, join_nonshared_inputs
+from pytensor import scalar
+from pytensor.compile.mode import Mode
+from pytensor.gradient import NullTypeGradError
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+
+from pcvm_pymc.core.em.options import EMOptions
+from pcvm_pymc.core.em.own_terms import Block, OwnProblem, Rows
+from pcvm_pymc.core.family import check_solver
+from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.quadratic import Index
+from pcvm_pymc.model import graphs
+from pcvm_pymc.model.priors import NUTS, weight_prior, with_bias
+from pcvm_pymc.model.read import find_parts, read, signed, without_data
+
+_CLOSE = 1e-6  # share of a derivative by which two ways to compute it may differ
+# a few hundred evaluations: to compile takes longer
+_MODE = Mode("py", "fast_run").excluding("fusion")
+_NEAR = 0.1  # of the start: where derivatives are compared
+
+
+def read_any(model: pm.Model, options: EMOptions) -> "Problem | OwnTerms":
+    """Return what EM maximises: the problem of a model of the family, else any model's log posterior.
+
+    Parameters
+    ----------
+    model : pm.Model
+    options : EMOptions
+        Only the problem has a bound of the likelihood, which ``update="em"`` needs.
+
+    Raises
+    ------
+    ValueError
+        If it is of a row of the family that EM does not take, or has something that EM cannot move: what was
+        found, what is needed, and what can take the model.
+    """
+    try:
+        return read(model, "em")
+    except ValueError:
+        if not _is_own(model):
+            raise
+    if options.update == "em":
+        raise ValueError(
+            "update='em' needs a bound of the likelihood's curvature, which is unknown for terms of one's "
+            "own; needed 'auto', the default, or 'newton', which are one for them"
+        )
+    with pytensor.config.change_flags(cxx=""):  # constants are folded sooner than compiled
+        return OwnTerms(model)
+
+
+def _is_own(model: pm.Model) -> bool:
+    """Whether a model that EM does not take as one of the family has terms of its own.
+
+    Raises
+    ------
+    ValueError
+        If it is of a row of the family that EM does not take.
+    """
+    try:
+        parts = find_parts(model)
+    except ValueError:
+        return True
+    if parts.foreign(model):
+        return True
+    pieces = parts.sign, parts.hyperprior, parts.likelihood, parts.bias_kind
+    check_solver(without_data(*pieces).for_mode(), "em")
+    return not parts.precisions  # an unknown width or parameter of the likelihood
+
+
+# --- latent functions ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A latent function, dot(Phi, sign * weight) + bias, by the names of its variables."""
+
+    weight: str
+    sign: Array | None
+    hyperprior: Any
+    rate: str | None
+    bias: str | None
+    bias_kind: Literal["prior", "free", "none"]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the variables whose values are as in the model, without a transform."""
+        return [name for name in (self.weight, self.rate, self.bias) if name is not None]
+
+
+def _functions(model: pm.Model) -> list[_Function]:
+    """Return the latent functions of a model whose data are constants."""
+    inner = list(ancestors([*model.observed_RVs, *model.potentials, *model.free_RVs]))
+    sums = [graphs.terms(x) for x in inner if graphs.applies(x, scalar.Add)]
+    sums = [each for each in sums if len(each) == 2]
+    found: dict[str, _Function] = {}
+    for x in inner:
+        for side in _sides(x):
+            if not (unknown := graphs.random_parts(side)) or set(unknown) - set(model.free_RVs):
+                continue
+            try:
+                sign, weight = signed(graphs.peeled(side))
+                found_prior, positive, variables = weight_prior(weight)
+            except ValueError:  # terms like any others
+                continue
+            prior: Any = found_prior
+            _check_prior(weight, prior, variables)
+            if positive and sign is None:
+                sign = np.ones(graphs.shape_of(weight))
+            rate = variables.get("rate")
+            if rate is not None:  # as in `Problem.for_mode`
+                prior, rate = replace(prior, d=prior.c, rate_shape=None), str(rate.name)
+            added = [each for one in sums if x in one for each in one]
+            biases = [each for each in added if each in model.free_RVs and each.type.ndim == 0]
+            function = _Function(str(weight.name), sign, prior, rate, None, "none")
+            found[function.weight] = _with_bias(function, biases)
+    if not found:
+        free = [f"{rv.name!r} ({graphs.called(rv)})" for rv in model.free_RVs]
+        raise ValueError(
+            f"the model has no weights of the family; found {', '.join(free) or 'no free variables'}. Needed "
+            "dot(Phi, sign * size), with sizes such as pcvm_latent declares, or dot(Phi, weight), with "
+            f"weights such as rvm_latent's or pm.Laplace; use pymc_extras.find_MAP, {NUTS}"
+        )
+    return list(found.values())
+
+
+def _sides(x: Variable) -> Iterator[Variable]:
+    """Yield both sides of a matrix product; nothing of another expression."""
+    if x.owner is not None and graphs.peeled(x) is x:
+        yield from graphs.product(x) or ()
+
+
+def _check_prior(weight: Variable, prior: Any, variables: Mapping[str, Any]) -> None:
+    """Raise where weights have no mode that EM could find, given all else."""
+    name, found = weight.name, None
+    if variables.get("scales"):
+        found, needed = "a half-horseshoe's", "a Hyperprior or a Laplace"
+    elif variables.get("precisions"):
+        names = [rv.name for rv in variables["precisions"]]
+        found, needed = f"given explicit precisions {names}", "precision='marginal'"
+    elif not prior.is_proper:
+        found, needed = f"under {prior}, whose density is unbounded at zero", "a proper hyperprior"
+    elif weight.type.ndim != 1:
+        found, needed = f"of {weight.type.ndim} dimensions", "one weight for each basis function"
+    if found is not None:
+        raise ValueError(f"the weights {name!r} are {found}; needed {needed}, {NUTS}")
+
+
+def _with_bias(function: _Function, biases: list[Variable]) -> _Function:
+    """Return a function with the bias that is added to it, where its prior is one of the family."""
+    for bias in biases:
+        try:
+            prior, kind, precisions = with_bias(function.hyperprior, bias)
+        except ValueError:  # a term like any other
+            continue
+        if not precisions and prior.is_proper:
+            return replace(function, hyperprior=prior, bias=str(bias.name), bias_kind=kind)
+    return function
+
+
+# --- the log posterior -----------------------------------------------------------------------------
+
+
+class Value:
+    """A variable's value: as it is, and as the model's samplers have it.
+
+    Parameters
+    ----------
+    model : pm.Model
+    variable : TensorVariable
+
+    Attributes
+    ----------
+    name : str
+        Of the value variable.
+    transform : Transform or None
+    """
+
+    def __init__(self, model: pm.Model, variable: Variable) -> None:
+        value, self.transform = model.rvs_to_values[variable], model.rvs_to_transforms[variable]
+        self.name, self._dtype = value.name, value.dtype
+        self._ways: dict[str, Any] = {}
+        if self.transform is not None:
+            at, inputs = variable.type(), variable.owner.inputs
+            for way in ("forward", "backward"):
+                result = getattr(self.transform, way)(at, *inputs)
+                self._ways[way] = pytensor.function([at], result, mode="FAST_COMPILE")
+
+    def forward(self, natural: Any) -> NDArray[Any]:
+        """Return a value as samplers have it; of a size of zero the log is minus infinity."""
+        return self._turned("forward", natural, self._dtype)
+
+    def backward(self, value: Any) -> NDArray[Any]:
+        """Return a sampler's value as it is."""
+        return self._turned("backward", value, "float64")
+
+    def _turned(self, way: str, value: Any, dtype: str) -> NDArray[Any]:
+        with np.errstate(divide="ignore"):
+            if way in self._ways:
+                value = self._ways[way](np.asarray(value, dtype="float64"))
+        return np.asarray(value, dtype=dtype)
+
+
+class OwnTerms:
+    """A model's log posterior as functions of one vector, and that vector as a point of the model.
+
+    Weights and biases are in it as they are, of signed weights the sizes; all else as its value variable.
+
+    Parameters
+    ----------
+    model : pm.Model
+
+    Attributes
+    ----------
+    problem : OwnProblem
+    first : ndarray, shape (n_values,)
+        The start: weights of zero, an unknown scale where `Problem.for_mode` puts it, all else at the model's
+        initial point.
+
+    Raises
+    ------
+    ValueError
+        If the model cannot be taken: what was found, what is needed, and what can take it.
+    """
+
+    def __init__(self, model: pm.Model) -> None:
+        discrete = [rv.name for rv in model.free_RVs if rv.dtype not in continuous_types]
+        if discrete:
+            raise ValueError(
+                f"{discrete} are discrete and unknown, and the log posterior has no slope in them; needed "
+                f"continuous variables: sum over them, {NUTS}"
+            )
+        fixed = freeze_dims_and_data(model)
+        self._functions = _functions(fixed)
+        natural = {name for each in self._functions for name in each.names}
+        plain = remove_value_transforms(fixed, [fixed[name] for name in sorted(natural)])
+        self._values, self._start = plain.value_vars, plain.initial_point()
+        for each in self._functions:
+            self._start[each.weight] = np.zeros_like(self._start[each.weight])
+            if each.rate is not None:
+                self._start[each.rate] = np.asarray(each.hyperprior.d)
+        self.first = self._joined(self._start)
+        self._own = {x.name: str(plain.values_to_rvs[x].name) for x in self._values}
+        self._turned = {name: Value(model, model[name]) for name in self._own.values()}
+        self._natural = natural
+        self.problem = self._problem(*_compiled(plain, self._functions, self._start))
+
+    # --- points ------------------------------------------------------------------------------------
+
+    def point(self, vector: Array) -> PointType:
+        """Return a vector as a point of the model: of a size of zero the log is minus infinity."""
+        point = {}
+        for name, value in self._split(vector).items():
+            own = self._turned[self._own[name]]
+            point[own.name] = own.forward(value) if name in self._natural else value
+        return point
+
+    def vector(self, point: PointType) -> Array:
+        """Return a point of the model as a vector."""
+        values = {}
+        for name, variable in self._own.items():
+            own = self._turned[variable]
+            value = point[own.name]
+            values[name] = own.backward(value) if name in self._natural else value
+        return self._joined(values)
+
+    def check_start(self, start: Any) -> None:
+        """Raise where a start is given: it has weights and a bias of one latent function."""
+        if start is not None:
+            raise ValueError(
+                "start is for models without terms of one's own; leave it out. Weights begin at zero, other "
+                "variables at their initval="
+            )
+
+    def _joined(self, values: Mapping[str, Any]) -> Array:
+        return np.concatenate([np.ravel(values[x.name]).astype(float) for x in self._values])
+
+    def _split(self, vector: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        ends = np.cumsum([np.size(self._start[x.name]) for x in self._values])[:-1]
+        parts = zip(self._values, np.split(vector, ends), strict=True)
+        return {x.name: part.reshape(np.shape(self._start[x.name])) for x, part in parts}
+
+    # --- the log posterior -------------------------------------------------------------------------
+
+    def _problem(self, at: Any, of_rows: Any, product: Any) -> OwnProblem:
+        """Return the log posterior, checked: it has to be what was read off the model."""
+        where = self._split(np.arange(len(self.first)))
+        near, n = self.first.copy(), len(self._functions)
+        for each, Phi in zip(self._functions, of_rows(near, 0.0)[:n], strict=True):
+            spread = 1.5 + np.cos(np.arange(1.0, Phi.shape[1] + 1.0) ** 2)
+            size = np.abs(Phi).sum(axis=1).max(initial=1e-300)
+            near[where[each.weight]] = _NEAR / size * spread  # small latent values
+            if each.bias is not None:
+                near[where[each.bias]] = _NEAR
+        slope, found, bent = at(near)[1], of_rows(near, 0.0), of_rows(near, 1.0)
+        blocks = []
+        for k, each in enumerate(self._functions):
+            _check_rows(each, found[2 * n + k], bent[2 * n + k])
+            blocks.append(_block(each, where, near, slope, found[k::n][:2]))
+        taken = [block.values for block in blocks]
+        taken += [where[each.rate].ravel() for each in self._functions if each.rate is not None]
+        names = np.repeat([*self._own.values()], [np.size(each) for each in where.values()])
+        turned = [
+            name not in self._natural and self._turned[name].transform is not None for name in names
+        ]
+
+        def rows(values: Array) -> list[Rows]:
+            out, each = of_rows(values, 0.0), []
+            for k, (block, function) in enumerate(zip(blocks, self._functions, strict=True)):
+                design, slope, curvature = out[k::n]
+                if function.sign is not None:
+                    design = design * function.sign
+                latent = design @ values[block.weight] + values[block.bias].sum()
+                each.append(Rows(design, latent, slope, curvature))
+            return each
+
+        return OwnProblem(
+            blocks=tuple(blocks),
+            others=np.setdiff1d(np.arange(len(near)), np.concatenate(taken)),
+            transformed=np.array(turned),
+            names=names.tolist(),
+            slopes=at,
+            rows=rows,
+            product=product,
+        )
+
+
+def _compiled(
+    plain: pm.Model, functions: list[_Function], start: PointType
+) -> tuple[Any, Any, Any]:
+    """Return the log posterior and its slopes, rows of the latent functions, and products, as functions.
+
+    All are functions of one vector. Rows are the designs, slopes and curvatures of each function; the latter
+    are products of minus the Hessian, which has to be diagonal, with ones and, times the second
+    argument, numbers that are not ones.
+    """
+    logp, designs, shifts = _shifted(plain, functions)
+    (logp, *designs), x = join_nonshared_inputs(start, [logp, *designs], plain.value_vars)
+    direction, mixed, curved = pt.vector("direction"), pt.scalar("mixed"), []
+    try:
+        slope, *slopes = _derivatives(logp, [x, *shifts])
+        product = _derivatives(pt.dot(slope, direction), [x])[0]
+        for Phi, g, shift in zip(designs, slopes, shifts, strict=True):
+            vector = 1.0 + mixed * pt.cos(pt.sqr(pt.arange(1.0, Phi.shape[0] + 1.0)))
+            curved += _derivatives(-pt.dot(g, vector), [shift])
+    except (NotImplementedError, NullTypeGradError) as error:
+        raise ValueError(
+            f"the log posterior lacks first or second derivatives ({error}); needed operations that have "
+            f"them, {NUTS}"
+        ) from error
+    zero = {s: pt.zeros(Phi.shape[0]) for s, Phi in zip(shifts, designs, strict=True)}
+    wanted = [
+        ([x], [logp, slope]),
+        ([x, mixed], [*designs, *slopes, *curved]),
+        ([x, direction], product),
+    ]
+    at, of_rows, times = (
+        pm.compile(i, clone_replace(o, zero), mode=_MODE, on_unused_input="ignore")
+        for i, o in wanted
+    )
+    return at, of_rows, times
+
+
+def _derivatives(cost: Variable, wanted: list[Variable]) -> list[Variable]:
+    """Return a scalar's derivatives, zeros where it does not depend on a variable."""
+    return pt.grad(cost, wanted, disconnected_inputs="ignore", return_disconnected="zero")
+
+
+def _shifted(
+    plain: pm.Model, functions: list[_Function]
+) -> tuple[Variable, list[Variable], list[Variable]]:
+    """Return a log posterior whose latent functions are shifted, their basis functions, and the shifts."""
+    logp = plain.logp(jacobian=False)
+    shifted, designs, shifts = {}, [], []
+    for each in functions:
+        value, shift = plain.rvs_to_values[plain[each.weight]], pt.vector("shift")
+        for x in ancestors([logp]):
+            sides = list(_sides(x))
+            weighted = [value in ancestors([side]) for side in sides]
+            if weighted == [False, True]:
+                Phi, by = sides[0], shift[:, None] if x.type.ndim == 2 else shift
+            elif weighted == [True, False]:
+                Phi, by = sides[1].T, shift[None, :] if x.type.ndim == 2 else shift
+            else:
+                continue
+            shifted[x] = x + by
+        designs.append(Phi)
+        shifts.append(shift)
+    logp = clone_replace([logp], shifted, rebuild_strict=False)[0]
+    return logp, designs, shifts
+
+
+def _check_rows(function: _Function, curvature: Array, mixed: Array) -> None:
+    """Raise unless products with the Hessian of the latent values are those with a diagonal."""
+    vector = 1.0 + np.cos(np.arange(1.0, len(curvature) + 1.0) ** 2)
+    if not _same(mixed, curvature * vector, np.abs(curvature).max(initial=0.0)):
+        raise ValueError(
+            f"rows of the latent function of {function.weight!r} are in the log posterior together, not each "
+            f"in a term of its own; needed a log density row by row, {NUTS}"
+        )
+
+
+def _block(
+    function: _Function,
+    where: Mapping[str, Index],
+    near: Array,
+    slope: Array,
+    rows: tuple[Array, Array],
+) -> Block:
+    """Return a latent function's weights and bias; raise where its weights are in other terms, too.
+
+    A bias that is in other terms is moved with these.
+    """
+    (Phi, g), weight, kind = rows, where[function.weight], function.bias_kind
+    prior, bias = function.hyperprior, np.empty(0, dtype=np.intp)
+    sign = 1.0 if function.sign is None else function.sign
+    wanted = (Phi * sign).T @ g - prior.weight_precision(near[weight]) * near[weight]
+    if not _same(slope[weight], wanted, np.abs(Phi).T @ np.abs(g)):
+        raise ValueError(
+            f"the weights {function.weight!r} are in other terms, too; needed their prior and "
+            f"dot(Phi, weight) alone, {NUTS}"
+        )
+    if function.bias is not None:
+        bias, wanted = where[function.bias].ravel(), g.sum()
+        if kind == "prior":
+            wanted = wanted - prior.bias_precision(_NEAR) * _NEAR
+        if not _same(slope[bias], wanted, np.abs(g).sum()):
+            bias, kind = bias[:0], "none"
+    return Block(weight, bias, function.sign is not None, prior, kind)
+
+
+def _same(found: Any, wanted: Any, size: Any) -> bool:
+    """Whether derivatives are the same but for rounding, of what was summed in them."""
+    return bool((np.abs(found - wanted) <= _CLOSE * (size + np.abs(wanted))).all())
