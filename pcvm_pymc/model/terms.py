@@ -23,6 +23,7 @@ from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import LaplaceRV
 
 from pcvm_pymc.core.em.options import EMOptions
 from pcvm_pymc.core.em.own_terms import Block, OwnProblem, Rows
@@ -178,6 +179,30 @@ def _with_bias(function: _Function, biases: list[Variable]) -> _Function:
     return function
 
 
+def _penalties(model: pm.Model) -> dict[str, float]:
+    """Return the rates of variables with a Laplace density, which has a kink at zero."""
+    found = {}
+    for rv in model.free_RVs:
+        if isinstance(rv.owner.op, LaplaceRV):
+            place, scale = rv.owner.op.dist_params(rv.owner)
+            if graphs.random_parts(place) or graphs.random_parts(scale):
+                raise ValueError(
+                    f"{rv.name!r} is a Laplace of unknown place or scale, whose density has a kink; needed "
+                    f"numbers as mu and b, {NUTS}"
+                )
+            prior: Any = weight_prior(rv)[0]
+            found[str(rv.name)] = prior.penalty
+    return found
+
+
+def _without_initial_values(model: pm.Model) -> pm.Model:
+    """Return the same model without initial values, with which PyMC does not transform models."""
+    bare = object.__new__(type(model))
+    bare.__dict__ |= model.__dict__
+    bare.rvs_to_initial_values = dict.fromkeys(model.rvs_to_initial_values)
+    return bare
+
+
 # --- the log posterior -----------------------------------------------------------------------------
 
 
@@ -250,22 +275,22 @@ class OwnTerms:
                 f"{discrete} are discrete and unknown, and the log posterior has no slope in them; needed "
                 f"continuous variables: sum over them, {NUTS}"
             )
-        fixed = freeze_dims_and_data(model)
+        fixed = freeze_dims_and_data(_without_initial_values(model))
         self._functions = _functions(fixed)
+        self._penalties = _penalties(fixed)
         natural = {name for each in self._functions for name in each.names}
         plain = remove_value_transforms(fixed, [fixed[name] for name in sorted(natural)])
         self._values, self._start = plain.value_vars, plain.initial_point()
-        for each in self._functions:
-            self._start[each.weight] = np.zeros_like(self._start[each.weight])
-            if each.rate is not None:
-                self._start[each.rate] = np.asarray(each.hyperprior.d)
-        self.first = self._joined(self._start)
         self._own = {x.name: str(plain.values_to_rvs[x].name) for x in self._values}
         self._turned = {name: Value(model, model[name]) for name in self._own.values()}
         self._natural = natural
+        self.first = self.vector(model.initial_point())
+        where = self._split(np.arange(len(self.first)))
+        for each in self._functions:
+            self.first[where[each.weight]] = 0.0
+            if each.rate is not None:
+                self.first[where[each.rate]] = each.hyperprior.d
         self.problem = self._problem(*_compiled(plain, self._functions, self._start))
-
-    # --- points ------------------------------------------------------------------------------------
 
     def point(self, vector: Array) -> PointType:
         """Return a vector as a point of the model: of a size of zero the log is minus infinity."""
@@ -323,6 +348,7 @@ class OwnTerms:
         turned = [
             name not in self._natural and self._turned[name].transform is not None for name in names
         ]
+        penalty = [self._penalties.get(name, 0.0) for name in names]
 
         def rows(values: Array) -> list[Rows]:
             out, each = of_rows(values, 0.0), []
@@ -338,6 +364,7 @@ class OwnTerms:
             blocks=tuple(blocks),
             others=np.setdiff1d(np.arange(len(near)), np.concatenate(taken)),
             transformed=np.array(turned),
+            penalty=np.array(penalty),
             names=names.tolist(),
             slopes=at,
             rows=rows,

@@ -41,6 +41,7 @@ _PROMISED = 1e-10  # share of the log posterior that a Newton step must promise 
 _SLOPE_TOLERANCE = 1e-7  # of a weight at zero that would rather grow, in units of the prior's
 # of values on a transformed scale (a log, log odds), and of others: beyond, what still rises has no maximum
 _FAR_AWAY = (30.0, 1e10)
+_FAR = (12.0, 1e6)  # the same where rounding has ended the steps before they came so far
 _RISES = 1e-3  # nats for each unit of such a value
 
 
@@ -99,6 +100,8 @@ class OwnProblem:
         Which values are moved by their gradient. Values of neither stay as they are.
     transformed : ndarray of bool, shape (n_values,)
         Which are on a scale that takes an interval or a half-line to the whole line.
+    penalty : ndarray, shape (n_values,)
+        The rate of a Laplace density, which has a kink at zero; zero for others.
     names : list of str, one for each value
         Of its variable, for messages.
     slopes : callable
@@ -112,6 +115,7 @@ class OwnProblem:
     blocks: tuple[Block, ...]
     others: Index
     transformed: Mask
+    penalty: Array
     names: list[str]
     slopes: Callable[[Array], Any]
     rows: Callable[[Array], list[Rows]]
@@ -198,6 +202,8 @@ def fit_own_terms(
         stuck = state.log_posterior == trace[-2].log_posterior
         if (small and max(state.change, state.moved) <= options.tol) or stuck:
             status = Status.CONVERGED if small else Status.ROUNDING
+            if not small:
+                _check_bounded(problem, state, _FAR)
             break
     if state.n_active == 0:
         status = Status.EMPTY_MODEL
@@ -227,7 +233,7 @@ def rounds(problem: OwnProblem, state: OwnState) -> Iterator[OwnState]:
         for k in range(len(problem.blocks)):
             state = _em_step(problem, state, k)
         state = _gradient_steps(problem, state)
-        _check_bounded(problem, state)
+        _check_bounded(problem, state, _FAR_AWAY)
         state, promised = _newton_step(problem, state)
         new = _state(problem, state.values, state.log_posterior)
         change = np.abs(new.latent - old.latent).max()
@@ -342,21 +348,17 @@ def _newton_step(problem: OwnProblem, state: OwnState) -> tuple[OwnState, float]
 def _half_lines(problem: OwnProblem, values: Array, slope: Array) -> tuple[Array, Array]:
     """Return the sign of values that a Newton step must not change, and slopes on their half-line.
 
-    Sizes are positive. Under an L1 penalty a free weight is on one side of zero, and one at zero leaves it
-    only where the slope exceeds the penalty.
+    Sizes are positive. Under an L1 penalty a value is on one side of zero, and one at zero leaves it only
+    where the slope exceeds the penalty.
     """
-    half_line, slope = np.zeros(len(values)), slope.copy()
+    x, penalty = values, problem.penalty
+    at_kink = (penalty > 0) & (x == 0)
+    half_line = np.where(at_kink, np.sign(slope), (penalty > 0) * np.sign(x))
     for block in problem.blocks:
-        penalty = block.hyperprior.penalty
         if block.signed:
             half_line[block.weight] = 1.0
-        elif penalty > 0:
-            penalised = block.values if block.bias_kind == "prior" else block.weight
-            x, at = values[penalised], slope[penalised]
-            half_line[penalised] = np.where(x == 0, np.sign(at), np.sign(x))
-            beyond = np.sign(at) * np.maximum(np.abs(at) - penalty, 0.0)
-            slope[penalised] = np.where(x == 0, beyond, at)
-    return half_line, slope
+    beyond = np.sign(slope) * np.maximum(np.abs(slope) - penalty, 0.0)
+    return half_line, np.where(at_kink, beyond, slope)
 
 
 def _ascent(H: Array, slope: Array) -> Array:
@@ -369,15 +371,14 @@ def _ascent(H: Array, slope: Array) -> Array:
     return unit * (turn @ ((turn.T @ (unit * slope)) / size))
 
 
-def _check_bounded(problem: OwnProblem, state: OwnState) -> None:
+def _check_bounded(problem: OwnProblem, state: OwnState, far: tuple[float, float]) -> None:
     """Raise where the log posterior goes on to rise as one of the other values goes to infinity."""
     others, (value, slope) = problem.others, problem.slopes(state.values)
-    x, least = state.values[others], np.where(problem.transformed[others], *_FAR_AWAY)
+    x, least = state.values[others], np.where(problem.transformed[others], *far)
     runs = (np.abs(x) > least) & (slope[others] * np.sign(x) > _RISES)
     if runs.any() or not value < np.inf:
-        names = sorted({problem.names[i] for i in others[runs]})
+        where = {problem.names[i]: float(state.values[i]) for i in others[runs]}
         raise ValueError(
-            f"the log posterior has no maximum: it still rises where {names} are at {x[runs][:3]} "
-            "(of transformed variables the value after the transform). Give them a number, or a prior "
-            "that is zero at the edge, or sample"
+            f"the log posterior has no maximum: it goes on to rise with {where} (after transforms, as a log). "
+            "Give such a variable a number, or a prior that is zero there, or sample by NUTS"
         )
