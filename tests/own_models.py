@@ -114,6 +114,10 @@ class Reference:
             np.repeat(self.names, [int(np.prod(s)) for s in self.shapes]), self.rates
         )
 
+    def joined(self, values):
+        """Return a vector of values by name."""
+        return np.concatenate([np.ravel(values[name]).astype(float) for name in self.names])
+
     def at(self, vector):
         """Return value and slope at a vector."""
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])[:-1]

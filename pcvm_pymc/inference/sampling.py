@@ -23,6 +23,7 @@ from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
 from pcvm_pymc.model.graphs import random_parts
 from pcvm_pymc.model.read import find_parts, read, warn_if_counted_twice
+from pcvm_pymc.model.terms import own_terms
 
 # a child of PyMC's logger: shown where PyMC's own messages are, and silenced with them
 _log = logging.getLogger("pymc.pcvm_pymc")
@@ -213,7 +214,10 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
     try:
         problem = GibbsProblem.of(read(model, "gibbs"))
     except ValueError as error:
-        return "nuts", str(error)
+        terms = own_terms(model)
+        names = " and ".join(map(repr, terms))
+        because = f"because of your term{'s'[: len(terms) - 1]} {names}; NUTS takes any model"
+        return "nuts", because if terms else str(error)
     reason = "fixed width and Gamma precisions: it has more effective draws a second than NUTS"
     if problem.moves is not None:
         reason = "a kernel's unknown width and Gamma precisions, where NUTS has divergent draws"

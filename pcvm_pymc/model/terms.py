@@ -89,6 +89,24 @@ def _is_own(model: pm.Model) -> bool:
     return not parts.precisions  # an unknown width or parameter of the likelihood
 
 
+def own_terms(model: pm.Model) -> list[str]:
+    """Return the names of what is in a model in addition to one latent function and a likelihood of a row.
+
+    Empty where the model is of the family, or has no such function.
+    """
+    try:
+        return find_parts(model).foreign(model)
+    except ValueError:
+        pass
+    try:
+        function, *others = _functions(model)
+    except ValueError:
+        return []
+    known = {name for each in others for name in each.names[1:]} | set(function.names)
+    names = [str(v.name) for v in (*model.free_RVs, *model.potentials)]
+    return [name for name in names if name not in known] or [str(model.observed_RVs[0].name)]
+
+
 # --- latent functions ------------------------------------------------------------------------------
 
 
@@ -142,7 +160,7 @@ def _functions(model: pm.Model) -> list[_Function]:
             "dot(Phi, sign * size), with sizes such as pcvm_latent declares, or dot(Phi, weight), with "
             f"weights such as rvm_latent's or pm.Laplace; use pymc_extras.find_MAP, {NUTS}"
         )
-    return list(found.values())
+    return [found[v.name] for v in model.free_RVs if v.name in found]
 
 
 def _sides(x: Variable) -> Iterator[Variable]:
@@ -402,7 +420,9 @@ def _compiled(
         ([x, direction], product),
     ]
     at, of_rows, times = (
-        pm.compile(i, clone_replace(o, zero), mode=_MODE, on_unused_input="ignore")
+        np.errstate(all="ignore")(  # steps that go too far are taken back
+            pm.compile(i, clone_replace(o, zero), mode=_MODE, on_unused_input="ignore")
+        )
         for i, o in wanted
     )
     return at, of_rows, times

@@ -117,7 +117,7 @@ def test_auto_leaves_other_models_to_nuts(caplog):
         pm.Potential("more", -(model["bias"] ** 2))
     method, reason = choose_method(model)
     assert method == "nuts"
-    assert "extra terms ['more']" in reason
+    assert "because of your term 'more'" in reason
     with caplog.at_level(logging.INFO, "pymc.pcvm_pymc"):
         pcvm.sample(small(), draws=20, tune=20, progressbar=False, random_seed=1)
     assert "Sampling by gibbs: fixed width" in caplog.text

@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 import pytest
 from problems import blobs, refused, value_point
 
-from pcvm_pymc import Hyperprior, find_map_em, new_data, pcvm_latent, pcvm_model, rvm_latent
+from pcvm_pymc import Hyperprior, new_data, pcvm_latent, pcvm_model, rvm_latent
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.inference.sampling import choose_method, sample
 from pcvm_pymc.model.distributions import MarginalBias, MarginalWeight, ProbitBernoulli
@@ -96,24 +96,22 @@ def test_with_the_rows_own_likelihood_it_is_the_row():
     assert np.array_equal(mine.sign, rows.sign)
 
 
-OF_SLOPE = r"3 terms, of \['magnitude'\], \['bias'\], \['slope'\]; that is no row of FAMILY"
 probit = partial(ProbitBernoulli, "z", observed=Y)
 NO_ROWS = [
-    (lambda f: pm.Poisson("n", pt.exp(f), observed=Y), r"found 'n' \(P"),
-    (lambda f: probit(f + pm.Normal("slope") * X[:, 0]), OF_SLOPE),
-    (lambda f: probit(f + rvm_latent(X, name="g", bias=False)), r"3 terms, of .*'g_weight'"),
+    (lambda f: pm.Poisson("n", pt.exp(f), observed=Y), "your term 'n'"),
+    (lambda f: probit(f + pm.Normal("slope") * X[:, 0]), "your term 'slope'"),
+    (lambda f: probit(f + rvm_latent(X, name="g", bias=False)), "your term 'g_weight'"),
 ]
 
 
 @pytest.mark.parametrize(("likelihood", "words"), NO_ROWS)
-def test_what_is_no_row_any_more_is_refused_by_name(likelihood, words):
+def test_what_is_no_row_any_more_is_for_nuts_and_says_so(likelihood, words):
     with pm.Model() as model:
         likelihood(pcvm_latent(X, Y, width=1.3))
-    refused(words, find_map_em, model)
-    refused(words, sample, model, method="gibbs")
+    refused("NUTS", sample, model, method="gibbs")
     method, reason = choose_method(model)
     assert method == "nuts"
-    assert "NUTS" in reason
+    assert words in reason
 
 
 def test_a_second_likelihood_does_not_count_the_data_twice_without_a_word():
@@ -126,7 +124,6 @@ def test_a_second_likelihood_does_not_count_the_data_twice_without_a_word():
         pytest.raises(ValueError, match="'both' is unknown"),
     ):
         sample(model, method="both")
-    refused("2 likelihoods of latent functions", find_map_em, model)
     assert counted_twice(own_terms()) is None
     assert counted_twice(two_functions()) is None
 

@@ -379,6 +379,6 @@ def _check_bounded(problem: OwnProblem, state: OwnState, far: tuple[float, float
     if runs.any() or not value < np.inf:
         where = {problem.names[i]: float(state.values[i]) for i in others[runs]}
         raise ValueError(
-            f"the log posterior has no maximum: it goes on to rise with {where} (after transforms, as a log). "
-            "Give such a variable a number, or a prior that is zero there, or sample by NUTS"
+            f"the log posterior has no maximum: it goes on to rise with {where} (transformed, as a log); "
+            "needed a number for it, or a prior that is zero there, or sample by NUTS"
         )
