@@ -52,7 +52,7 @@ def find_map_em(
     random_seed: Seed = None,
     progressbar: bool = True,
 ) -> xr.DataTree:
-    """Find the maximum a posteriori point of a model of the family by EM.
+    """Find the maximum a posteriori point of a model by EM: of the family, or with terms of its own.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def find_map_em(
         classes is optimised within EM by the corrected eq. 10. An unknown scale of the weights
         (``hyperprior="learned"``) has no joint mode with them: the point is the weights' mode at unit scale,
         ``rate = c``, where modes predict best. The hyperprior of ``rate`` may have little density there,
-        which the log posterior counts.
+        which the log posterior counts. Or any model with weights of the family in it, see Notes.
     options : EMOptions, optional
         Default: ``EMOptions()``.
     start : Start or "default"
@@ -85,6 +85,16 @@ def find_map_em(
     ------
     ValueError
         If the model is not one that EM can maximise, or `start` is unknown.
+
+    Notes
+    -----
+    A model with further terms, another likelihood or several latent functions has to have the weights (and
+    bias) of each in one term, ``dot(Phi, sign * size) + bias``, under a proper `Hyperprior` or `Laplace`, and a
+    log density row by row in it. EM moves weights and biases under the exact sign rule, L-BFGS all other
+    free variables on the scale of their value variables, and a Newton step all together. The log posterior
+    never falls, and its end is a stationary point (`pcvm_pymc.core.em.own_terms`). ``posterior`` then has
+    every free variable and deterministic of the model. The start is the model's initial point, with weights
+    of zero; `tol` is of the latent values and of the other variables.
 
     References
     ----------

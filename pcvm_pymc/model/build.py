@@ -144,7 +144,8 @@ def pcvm_latent(
     Notes
     -----
     With further terms or another likelihood the model is no row of `FAMILY` any more: `sample` takes NUTS,
-    and `find_map_em` refuses by name. `new_data(model, X_new, name=...)` gives it new rows.
+    and `find_map_em` steps along PyMC's gradient for what is not a weight or bias. `new_data(model, X_new,
+    name=...)` gives it new rows.
 
     References
     ----------
