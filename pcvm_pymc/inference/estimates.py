@@ -89,8 +89,8 @@ def find_map_em(
     Notes
     -----
     A model with further terms, another likelihood or several latent functions has to have the weights (and
-    bias) of each in one term, ``dot(Phi, sign * size) + bias``, under a proper `Hyperprior` or `Laplace`, and a
-    log density row by row in it. EM moves weights and biases under the exact sign rule, L-BFGS all other
+    bias) of each in one term, ``dot(Phi, sign * size) + bias``, under a proper `Hyperprior` or `Laplace`, and
+    a log density row by row in it. EM moves weights and biases under the exact sign rule, L-BFGS all other
     free variables on the scale of their value variables, and a Newton step all together. The log posterior
     never falls, and its end is a stationary point (`pcvm_pymc.core.em.own_terms`). ``posterior`` then has
     every free variable and deterministic of the model. The start is the model's initial point, with weights

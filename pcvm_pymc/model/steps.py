@@ -123,8 +123,8 @@ class EMStep(BlockedStep):
         else:
             self.problem, self._map = found, PointMap(self.model)
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Make the step as any object: PyMC's steps are one for each variable."""
+    def __new__(cls, model: pm.Model | None = None, options: EMOptions | None = None) -> Any:
+        """Make the step as any object: PyMC makes its own for each variable."""
         return object.__new__(cls)
 
     @property

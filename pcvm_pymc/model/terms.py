@@ -86,7 +86,8 @@ def _is_own(model: pm.Model) -> bool:
         return True
     pieces = parts.sign, parts.hyperprior, parts.likelihood, parts.bias_kind
     check_solver(without_data(*pieces).for_mode(), "em")
-    return not parts.precisions  # an unknown width or parameter of the likelihood
+    unknown = (*parts.nuisances, *([] if parts.width is None else [parts.width]))
+    return bool(unknown) and not parts.precisions
 
 
 def own_terms(model: pm.Model) -> list[str]:

@@ -6,7 +6,7 @@ from problems import blobs, refused
 from scipy.special import expit
 
 from pcvm_pymc import EMOptions, Hyperprior, Laplace
-from pcvm_pymc.core.em.own_terms import Block, OwnProblem, Rows, fit_own_terms
+from pcvm_pymc.core.em.own_terms import Block, OwnProblem, Rows, curvatures, fit_own_terms
 
 X, LABEL = blobs(30, seed=4, fixed=True)
 PHI = np.exp(-((X[:, None] - X[None]) ** 2).sum(axis=-1))
@@ -88,6 +88,14 @@ def test_rounds_rise_to_a_point_that_is_stationary(case):
     assert (least <= problem.penalty[zero] + 1e-6).all()
     assert v[-1] == pytest.approx(0.7, abs=1e-7)
     assert case == "free" or 0 < result.n_active < N
+
+
+def test_curvatures_of_rows_are_those_of_products():
+    problem = CASES["not concave"]
+    values, where = np.linspace(0.1, 1.0, 32), np.array([3, 0, 31, 7, 30])
+    unit = np.eye(32)
+    wanted = [-problem.product(values, unit[i])[where] for i in where]
+    np.testing.assert_allclose(curvatures(problem, values, where), wanted, rtol=1e-10)
 
 
 def test_what_has_no_maximum_is_said_with_its_name():

@@ -278,3 +278,9 @@ def test_data_that_count_twice_are_said():
         pm.Bernoulli("mine", logit_p=model["latent"], observed=Y)
     with pytest.warns(UserWarning, match="the data count twice"):
         find_map_em(model, **QUIET)
+
+
+def test_errors_of_a_model_of_the_family_stay_its_own():
+    model = pcvm_model(X, Y, width=1.3)
+    model["y"].set_value(np.arange(24, dtype=model["y"].dtype))
+    refused("has the values .*; needed 0 to 1", find_map_em, model, **QUIET)

@@ -323,9 +323,7 @@ def _newton_step(problem: OwnProblem, state: OwnState) -> tuple[OwnState, float]
     stays = (state.values[movable] == 0) & (half_line[movable] != 0)
     stays &= slope[movable] * half_line[movable] <= _SLOPE_TOLERANCE
     where = movable[~stays]
-    unit = np.eye(len(slope))
-    H = -np.array([problem.product(state.values, unit[i])[where] for i in where])
-    H = 0.5 * (H + H.reshape(len(where), len(where)).T)
+    H = curvatures(problem, state.values, where)
     if not np.isfinite(H).all():
         return state, np.inf
     x, step, free = state.values[where], np.zeros(len(where)), np.ones(len(where), dtype=bool)
@@ -343,6 +341,33 @@ def _newton_step(problem: OwnProblem, state: OwnState) -> tuple[OwnState, float]
     promised = float(slope[where] @ step - 0.5 * step @ H @ step)
     raised = _raised(problem, state, where, new, _MOST_HALVINGS)
     return (state if raised is None else raised), abs(promised)
+
+
+def curvatures(problem: OwnProblem, values: Array, where: Index) -> Array:
+    """Return minus the Hessian in some of the values, shape (n, n).
+
+    Of the latent function with most weights it is the quadratic model of its rows; else by products.
+    """
+    k = int(np.argmax([len(block.weight) for block in problem.blocks]))
+    block, rows = problem.blocks[k], problem.rows(values)[k]
+    prior, weight, bias = block.hyperprior, values[block.weight], values[block.bias]
+    bend = np.zeros(len(block.values))
+    if prior.penalty == 0:
+        bend[: len(weight)] = prior.weight_precision(weight) * prior.weight_curvature_ratio(weight)
+        if block.bias_kind == "prior":
+            bend[len(weight) :] = prior.bias_precision(bias) * prior.bias_curvature_ratio(bias)
+    place = np.full(len(values), -1)
+    place[block.values] = np.arange(len(block.values))
+    own, H = place[where] >= 0, np.empty((len(where), len(where)))
+    columns = place[where[own]]
+    design = np.column_stack([rows.design, np.ones((len(rows.latent), len(bias)))])[:, columns]
+    of_rows = design.T @ (rows.curvature[:, None] * design)
+    H[np.ix_(own, own)] = of_rows + np.diag(bend[columns])
+    for i in np.flatnonzero(~own):
+        direction = np.zeros(len(values))
+        direction[where[i]] = 1.0
+        H[:, i] = H[i] = -problem.product(values, direction)[where]
+    return H
 
 
 def _half_lines(problem: OwnProblem, values: Array, slope: Array) -> tuple[Array, Array]:
