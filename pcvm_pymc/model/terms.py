@@ -34,6 +34,7 @@ from pcvm_pymc.core.quadratic import Index
 from pcvm_pymc.model import graphs
 from pcvm_pymc.model.priors import NUTS, weight_prior, with_bias
 from pcvm_pymc.model.read import find_parts, read, signed, without_data
+from pcvm_pymc.model.values import Value
 
 _CLOSE = 1e-6  # share of a derivative by which two ways to compute it may differ
 # a few hundred evaluations: to compile takes longer
@@ -223,46 +224,6 @@ def _without_initial_values(model: pm.Model) -> pm.Model:
 
 
 # --- the log posterior -----------------------------------------------------------------------------
-
-
-class Value:
-    """A variable's value: as it is, and as the model's samplers have it.
-
-    Parameters
-    ----------
-    model : pm.Model
-    variable : TensorVariable
-
-    Attributes
-    ----------
-    name : str
-        Of the value variable.
-    transform : Transform or None
-    """
-
-    def __init__(self, model: pm.Model, variable: Variable) -> None:
-        value, self.transform = model.rvs_to_values[variable], model.rvs_to_transforms[variable]
-        self.name, self._dtype = value.name, value.dtype
-        self._ways: dict[str, Any] = {}
-        if self.transform is not None:
-            at, inputs = variable.type(), variable.owner.inputs
-            for way in ("forward", "backward"):
-                result = getattr(self.transform, way)(at, *inputs)
-                self._ways[way] = pytensor.function([at], result, mode="FAST_COMPILE")
-
-    def forward(self, natural: Any) -> NDArray[Any]:
-        """Return a value as samplers have it; of a size of zero the log is minus infinity."""
-        return self._turned("forward", natural, self._dtype)
-
-    def backward(self, value: Any) -> NDArray[Any]:
-        """Return a sampler's value as it is."""
-        return self._turned("backward", value, "float64")
-
-    def _turned(self, way: str, value: Any, dtype: str) -> NDArray[Any]:
-        with np.errstate(divide="ignore"):
-            if way in self._ways:
-                value = self._ways[way](np.asarray(value, dtype="float64"))
-        return np.asarray(value, dtype=dtype)
 
 
 class OwnTerms:
