@@ -29,6 +29,7 @@ class Status(Enum):
     ITERATION_LIMIT = "max_iter iterations were done before convergence"
     EMPTY_MODEL = "every weight was pruned: the model is its bias alone"
     ROUNDING = "no step raises the log posterior, for rounding: rescale the features or the kernel"
+    STUCK = "no step raises the log posterior, which may have a kink there: use another density, or NUTS"
     SHORT_STEPS = "the bound's steps fell below tol short of the maximum: use update='auto'"
     DIVERGED = "scores grew without bound, as Algorithm 2 of Lyu et al. (2020) does as printed"
     BEST_OF_CYCLE = "steps went on without a better evidence: the best state was kept"
@@ -43,7 +44,8 @@ class Ended:
     @property
     def converged(self) -> bool:
         """Whether the iteration converged (an empty model included)."""
-        return self.status not in (Status.ITERATION_LIMIT, Status.SHORT_STEPS, Status.DIVERGED)
+        short = Status.ITERATION_LIMIT, Status.STUCK, Status.SHORT_STEPS, Status.DIVERGED
+        return self.status not in short
 
 
 @dataclass(frozen=True)

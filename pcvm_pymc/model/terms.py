@@ -173,7 +173,7 @@ def _sides(x: Variable) -> Iterator[Variable]:
 
 def _check_prior(weight: Variable, prior: Any, variables: Mapping[str, Any]) -> None:
     """Raise where weights have no mode that EM could find, given all else."""
-    name, found = weight.name, None
+    found = None
     if variables.get("scales"):
         found, needed = "a half-horseshoe's", "a Hyperprior or a Laplace"
     elif variables.get("precisions"):
@@ -184,7 +184,8 @@ def _check_prior(weight: Variable, prior: Any, variables: Mapping[str, Any]) -> 
     elif weight.type.ndim != 1:
         found, needed = f"of {weight.type.ndim} dimensions", "one weight for each basis function"
     if found is not None:
-        raise ValueError(f"the weights {name!r} are {found}; needed {needed}, {NUTS}")
+        weights = graphs.made_of([weight])
+        raise ValueError(f"the weights {weights} are {found}; needed {needed}, {NUTS}")
 
 
 def _with_bias(function: _Function, biases: list[Variable]) -> _Function:

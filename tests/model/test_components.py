@@ -7,8 +7,9 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from problems import blobs, refused, value_point
+from runs import SHALLOW
 
-from pcvm_pymc import Hyperprior, new_data, pcvm_latent, pcvm_model, rvm_latent
+from pcvm_pymc import Hyperprior, new_data, pcvm_latent, pcvm_model, predict, rvm_latent
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.inference.sampling import choose_method, sample
 from pcvm_pymc.model.distributions import MarginalBias, MarginalWeight, ProbitBernoulli
@@ -112,6 +113,16 @@ def test_what_is_no_row_any_more_is_for_nuts_and_says_so(likelihood, words):
     method, reason = choose_method(model)
     assert method == "nuts"
     assert words in reason
+
+
+def test_a_model_of_ones_own_is_drawn_and_predicts_its_latent_function():
+    few = {"draws": 4, "tune": 4, "chains": 1, "cores": 1, "random_seed": 1, "quiet": True}
+    drawn = sample(own_terms(), **few, **SHALLOW)
+    assert {"slope", "intercept", "latent"} <= set(drawn["posterior"].data_vars)
+    assert list(drawn["observed_data"].data_vars) == ["z"]
+    found = predict(drawn, X)["predictions"]
+    assert list(found.data_vars) == ["latent"]
+    np.testing.assert_allclose(found["latent"], drawn["posterior"]["latent"], atol=1e-10)
 
 
 def test_a_second_likelihood_does_not_count_the_data_twice_without_a_word():

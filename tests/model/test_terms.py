@@ -280,6 +280,13 @@ def test_data_that_count_twice_are_said():
         find_map_em(model, **QUIET)
 
 
+def test_a_density_with_kinks_in_the_latent_function_is_no_convergence():
+    model = with_intercepts(lambda eta: pm.Laplace("z", eta, 1.0, observed=LABEL))
+    end = find_map_em(model, **QUIET)["optimizer_result"]
+    assert end["status"].item() == "STUCK"
+    assert not end["success"].item()
+
+
 def test_errors_of_a_model_of_the_family_stay_its_own():
     model = pcvm_model(X, Y, width=1.3)
     model["y"].set_value(np.arange(24, dtype=model["y"].dtype))

@@ -201,7 +201,7 @@ def fit_own_terms(
         small = state.promised <= _PROMISED * (1.0 + abs(state.log_posterior))
         stuck = state.log_posterior == trace[-2].log_posterior
         if (small and max(state.change, state.moved) <= options.tol) or stuck:
-            status = Status.CONVERGED if small else Status.ROUNDING
+            status = Status.CONVERGED if small else Status.STUCK
             if not small:
                 _check_bounded(problem, state, _FAR)
             break
