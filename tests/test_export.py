@@ -22,6 +22,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
@@ -355,7 +356,8 @@ def test_without_onnx_the_error_names_the_extra(monkeypatch):
 
 
 ALONE = r"step 'pca' .*needed StandardScaler.*Export model\[-1\] alone"
-BY_COLUMN = make_pipeline(make_column_transformer((StandardScaler(), [0])), MACHINE)
+BY_COLUMN = make_pipeline(make_column_transformer((PCA(), [0, 1])), MACHINE)
+TWICE = make_column_transformer((StandardScaler(), [0]), ("passthrough", [0, 1]))
 CLIPPED = make_pipeline(MinMaxScaler(clip=True), MACHINE)
 LOG = TransformedTargetRegressor(regressor(), func=np.log, inverse_func=np.exp)
 
@@ -370,13 +372,48 @@ NOT_EXPORTED = [
     (GridSearchCV(MACHINE, {}, cv=2, refit=False), LABEL, "search with refit=True"),
     (make_pipeline(PCA(), MACHINE), LABEL, ALONE),
     (CLIPPED, LABEL, r"step 'minmaxscaler' .*without clip"),
-    (BY_COLUMN, LABEL, r"step 'columntransformer' .*Export model\[-1\] alone"),
+    (BY_COLUMN, LABEL, r"'pca' in step 'columntransformer' .*Export model\[-1\] alone"),
+    (make_pipeline(TWICE, MACHINE), LABEL, r"more than one column of the inputs \[0\]"),
+    (make_pipeline(SimpleImputer(add_indicator=True), MACHINE), LABEL, "step 'simpleimputer'"),
 ]
 
 
 @pytest.mark.parametrize(("model", "y", "words"), NOT_EXPORTED)
 def test_what_has_no_export_says_so(model, y, words):
     refused(words, pcvm.to_c, clone(model).fit(X, y))
+
+
+WITH_GAPS = np.column_stack([X, fixed_rng(7).normal(5.0, 3.0, size=(60, 2))])
+WITH_GAPS[fixed_rng(8).random(WITH_GAPS.shape) < 0.2] = np.nan
+NEW_GAPS = np.vstack([WITH_GAPS[::-1] + 0.1, np.full((1, 4), np.nan)])
+NAMES = list("abcd")
+BY_PART = make_column_transformer(
+    (make_pipeline(StandardScaler(), SimpleImputer(strategy="median")), [2, 0]),
+    (SimpleImputer(), slice(1, 2)),
+    ("drop", [3]),
+)
+BY_NAME = make_column_transformer(
+    (SimpleImputer(strategy="constant", fill_value=-1.0), ["d"]),
+    ("passthrough", ["b"]),
+    (RobustScaler(), ["a"]),
+)
+FILLED = {
+    "an imputer": make_pipeline(SimpleImputer(), MinMaxScaler((-2, 1)), MACHINE),
+    "an imputer after a scaler": make_pipeline(StandardScaler(), SimpleImputer(), MACHINE),
+    "columns by number": make_pipeline(BY_PART, RobustScaler(), MACHINE),
+    "columns by name": make_pipeline(BY_NAME, StandardScaler(), pcvm.MRVMClassifier(width=1.5)),
+}
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_imputers_and_column_transformers_are_part_of_the_export(name, tmp_path):
+    model, names = clone(FILLED[name]), NAMES if "name" in name else None
+    rows, new = (pd.DataFrame(each, columns=names) for each in (WITH_GAPS, NEW_GAPS))
+    model.fit(*((rows, CLASS) if names else (WITH_GAPS, LABEL)))
+    expected = model.predict_proba(new if names else NEW_GAPS)
+    np.testing.assert_allclose(in_c(model, NEW_GAPS, tmp_path), expected, atol=1e-7)
+    found = in_onnx(model, NEW_GAPS)
+    np.testing.assert_allclose(found["probabilities"], expected, atol=1e-7)
 
 
 def test_a_scaler_of_a_column_without_numbers_has_no_export():

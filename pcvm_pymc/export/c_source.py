@@ -155,9 +155,9 @@ def to_c(model: Any, name: str | None = None, *, return_std: bool = False) -> st
     model : fitted classifier or RVMRegressor, Pipeline, search or TransformedTargetRegressor
         Of a radial kernel, with vectors of its own: a projection, a posterior mode, or a relevance vector
         machine. Scalers of a pipeline (`StandardScaler`, `MinMaxScaler`, `MaxAbsScaler`, `RobustScaler`)
-        become part of centres and widths, so that the function takes unscaled features; such a scaler of a
-        `TransformedTargetRegressor` becomes part of the weights. Of a fitted search (`GridSearchCV`) the
-        best estimator is exported.
+        become part of centres and widths, so that the function takes unscaled features; a `SimpleImputer` and
+        a `ColumnTransformer` of these become part, too. A scaler of a `TransformedTargetRegressor` becomes
+        part of the weights. Of a fitted search (`GridSearchCV`) the best estimator is exported.
     name : str, optional
         Of the function ``void predict_proba(const double *x, double *p)``, which writes the class
         probabilities of one row in the order of ``classes_``; or of ``double predict(const double *x)``,

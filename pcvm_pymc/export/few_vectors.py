@@ -1,14 +1,16 @@
 """The numbers that an export consists of: centres, widths and weights of a fitted model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from numbers import Integral
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.compose import TransformedTargetRegressor
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -23,7 +25,7 @@ from pcvm_pymc.core.pieces.encoding import Encoding
 from pcvm_pymc.core.pieces.kernels import PerCentre, Radial
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.transforms import Viewed
-from pcvm_pymc.core.pieces.validation import check_flag, check_instance, shown
+from pcvm_pymc.core.pieces.validation import check_flag, check_instance, is_real, shown
 
 #: of likelihoods that have an export: those of classes, and those of numbers
 LIKELIHOODS = "probit", "logit", "label noise", "multinomial probit", "normal", "student-t"
@@ -94,17 +96,13 @@ def few_vectors_of(model: Any, return_std: bool = False) -> FewVectors:
     ------
     ValueError
         For an average, a kernel that is not radial, features that are no kernels, a step of a pipeline
-        that is not a scaler of single columns, or has seen no number in one, a search without its best
+        that does not scale or fill single columns, or has seen no number in one, a search without its best
         estimator, or a standard deviation that the vectors do not give.
     """
     check_flag("return_std", return_std)
     if isinstance(model, Pipeline):
         few = few_vectors_of(model[-1], return_std)
-        for name, step in reversed(model.steps[:-1]):
-            if step is not None and step != "passthrough":
-                remedy = _ALONE.format("model[-1]")
-                few = _before(few, *scaling(f"step {name!r} of the pipeline", step, remedy))
-        return few
+        return _before(few, _steps(model.steps[:-1], len(few.origin)))
     check_instance("model", model, BaseEstimator, "a fitted estimator of this package")
     check_is_fitted(model)
     if (inside := predicting(model)) is not model:
@@ -186,26 +184,121 @@ def _check_vectors(model: Any) -> None:
         raise ValueError(f"{name} has no vectors of a kernel; needed features='kernel'")
 
 
-def _before(few: FewVectors, slope: Any, shift: Any) -> FewVectors:
-    """Return a model of features u where the given one is of ``slope * u + shift``; codes are not scaled."""
+class _Singles(NamedTuple):
+    """Columns of which each is ``slope * u + shift`` of one input u.
+
+    Attributes
+    ----------
+    inputs : ndarray of int, shape (n_columns,)
+    slope, shift : ndarray, shape (n_columns,)
+    fill : ndarray, shape (n_columns,)
+        What takes the place of an input that is missing; NaN where nothing does.
+    n_inputs : int
+    """
+
+    inputs: Any
+    slope: Any
+    shift: Any
+    fill: Any
+    n_inputs: int
+
+    @classmethod
+    def of(cls, n: int, slope: Any = 1.0, shift: Any = 0.0, fill: Any = np.nan) -> "_Singles":
+        """Return all columns in their order."""
+        slope, shift, fill = (np.broadcast_to(each, n) for each in (slope, shift, fill))
+        return cls(np.arange(n), slope, shift, fill, n)
+
+    def then(self, later: "_Singles") -> "_Singles":
+        """Return the columns that a later step makes of these."""
+        inputs, slope, shift, fill = (each[later.inputs] for each in self[:4])
+        fill = np.where(np.isnan(fill), (later.fill - shift) / slope, fill)
+        shift = later.slope * shift + later.shift
+        return _Singles(inputs, later.slope * slope, shift, fill, self.n_inputs)
+
+
+def _steps(steps: Sequence[tuple[str, Any]], n_columns: int) -> _Singles:
+    """Return what the steps of a pipeline make, which ends in so many columns."""
+    found = _Singles.of(n_columns)
+    for name, step in reversed(steps):
+        found = _step(f"step {name!r} of the pipeline", step, found.n_inputs).then(found)
+    return found
+
+
+def _step(place: str, step: Any, n_columns: int) -> _Singles:
+    """Return what a fitted step makes: so many columns."""
+    if step is None or isinstance(step, str):  # passthrough
+        return _Singles.of(n_columns)
+    if isinstance(step, Pipeline):
+        return _steps(step.steps, n_columns)
+    remedy = _ALONE.format("model[-1]")
+    plain = isinstance(step, SimpleImputer) and not step.add_indicator
+    if plain and is_real(step.missing_values) and np.isnan(step.missing_values):
+        check_is_fitted(step)
+        if np.shape(step.statistics_) != (n_columns,):
+            raise ValueError(
+                f"{place} drops a column without any value; needed keep_empty_features=True. {remedy}"
+            )
+        return _Singles.of(n_columns, fill=np.asarray(step.statistics_, dtype=float))
+    if isinstance(step, ColumnTransformer) and not step.transformer_weights:
+        check_is_fitted(step)
+        return _by_column(place, step, n_columns)
+    return _Singles.of(n_columns, *scaling(place, step, remedy))
+
+
+def _by_column(place: str, step: ColumnTransformer, n_columns: int) -> _Singles:
+    """Return what a column transformer makes of its inputs."""
+    names = list(getattr(step, "feature_names_in_", ()))
+    made = _Singles.of(n_columns)
+    inputs, slope, shift, fill = (np.array(each) for each in made[:4])
+    for name, inner, given in step.transformers_:
+        where = step.output_indices_[name]
+        if inner == "drop" or where.start == where.stop:
+            continue
+        chosen: Any = [given] if isinstance(given, str | Integral) else given
+        if not isinstance(chosen, slice) and len(chosen) and isinstance(chosen[0], str):
+            chosen = [names.index(each) for each in chosen]
+        part = _step(f"{name!r} in {place}", inner, where.stop - where.start)
+        inputs[where] = np.arange(step.n_features_in_)[chosen][part.inputs]
+        slope[where], shift[where], fill[where] = part.slope, part.shift, part.fill
+    used, times = np.unique(inputs, return_counts=True)
+    if (times > 1).any():
+        raise ValueError(
+            f"{place} makes more than one column of the inputs {used[times > 1].tolist()}; needed one of "
+            f"each. {_ALONE.format('model[-1]')}"
+        )
+    return _Singles(inputs, slope, shift, fill, step.n_features_in_)
+
+
+def _before(few: FewVectors, made: _Singles) -> FewVectors:
+    """Return a model of the inputs of what the given one takes; codes are not scaled."""
     is_code = np.isin(np.arange(len(few.origin)), list(few.levels))
-    slope, shift = np.where(is_code, 1.0, slope), np.where(is_code, 0.0, shift)
+    slope, shift = np.where(is_code, 1.0, made.slope), np.where(is_code, 0.0, made.shift)
     unknown = np.flatnonzero(np.isnan(slope + shift))
     if len(unknown):
         raise ValueError(
             f"the pipeline's scaler has seen no number in the columns {unknown.tolist()}; needed some in each"
         )
-    origin, encoding = (few.origin - shift) / slope, few.encoding
+    origin, encoding = np.zeros(made.n_inputs), few.encoding
+    origin[made.inputs] = (few.origin - shift) / slope
     if encoding is not None:
-        slope = np.where(few.columns["is_number"], slope[encoding.features], 1.0)
         # medians are less the origin, as the centres are
-        median = (few.columns["median"] / slope).tolist()
-        pairs = zip(encoding.columns, median, strict=True)
-        encoding = Encoding(tuple(each._replace(median=value) for each, value in pairs))
+        fill = (made.fill - origin[made.inputs])[encoding.features]
+        slope = np.where(few.columns["is_number"], slope[encoding.features], 1.0)
+        median = np.where(np.isnan(fill), few.columns["median"] / slope, fill).tolist()
+        inputs = made.inputs[encoding.features].tolist()
+        changed = zip(encoding.columns, inputs, median, strict=True)
+        encoding = Encoding(tuple(e._replace(feature=j, median=value) for e, j, value in changed))
     ranks = {j: (knots / slope[j], scores) for j, (knots, scores) in few.ranks.items()}
     slope = np.where(np.isin(np.arange(len(slope)), list(ranks)), 1.0, slope)
-    centres, width = few.centres / slope, few.width / slope
-    return replace(few, origin=origin, centres=centres, width=width, encoding=encoding, ranks=ranks)
+    return replace(
+        few,
+        origin=origin,
+        centres=few.centres / slope,
+        width=few.width / slope,
+        encoding=encoding,
+        levels={int(made.inputs[j]): each for j, each in few.levels.items()},
+        ranks=ranks,
+    )
 
 
 def _unscaled(few: FewVectors, transformer: Any) -> FewVectors:
