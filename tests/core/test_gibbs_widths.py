@@ -1,4 +1,4 @@
-"""Moves of an unknown width: their density and volume, their way back, the law they keep."""
+"""Moves of an unknown width: their coordinates, density and volume, the law they keep."""
 
 from dataclasses import replace
 
@@ -7,13 +7,12 @@ import pymc as pm
 import pytest
 from calibration import assert_uniform
 from problems import blobs, log_normal_density
-from scipy.stats import gamma, lognorm
+from scipy.stats import gamma, halfnorm, lognorm
 from scipy.stats import t as student
 
 from pcvm_pymc import Hyperprior, mpcvm_model, pcvm_model
 from pcvm_pymc.core.em.widths import WidthMoves
-from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
-from pcvm_pymc.core.gibbs.chain import log_density, moved
+from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, widths
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import NoisyProbit
 from pcvm_pymc.core.problem import Problem
@@ -40,62 +39,78 @@ def state_of(problem, seed):
     return GibbsState(size, bias, log_rate, width)
 
 
-def flat(state):
-    return np.concatenate([np.ravel(state.width), state.size.ravel(), [np.exp(state.log_rate)]])
-
-
 CASES = {"fixed scale": (FIXED,), "learned scale": (LEARNED,)}
 CASES |= {"three classes": (LEARNED, 3), "width of each feature": (FIXED, 2, True)}
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-@pytest.mark.parametrize("rescaled", [False, True])
-def test_a_move_changes_volume_as_it_says_and_has_a_way_back(case, rescaled):
+def begun(case, seed=5):
+    """Return a problem, a state with its basis, its distinct columns, and what stays while it moves."""
     problem = GibbsProblem.of(read(model_of(*case), "gibbs"))
-    state, factor = state_of(problem, 5), np.full(np.shape(problem.width), 1.2)[()]
-    shape, n_widths = state.size.shape, np.size(state.width)
+    state = state_of(problem, seed)
+    Phi = problem.distinct.basis(state.width)
+    state.basis = problem.columns(Phi)
+    return problem, state, Phi, widths.fixed_parts(problem, state, Phi, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_coordinates_lead_back_to_where_a_move_began(case):
+    problem, state, Phi, fixed = begun(case)
+    here = widths.place(problem, fixed, state.width, Phi)
+    again = widths.place(problem, fixed, state.width, Phi, here.x)
+    np.testing.assert_allclose(again.size.ravel(), state.size.ravel(), rtol=1e-9)
+    np.testing.assert_allclose(again.bias, state.bias, atol=1e-9)
+    assert again.log_density == pytest.approx(here.log_density, abs=1e-8)
     of_draws = problem.latent(*(np.array([each]) for each in (state.size, state.bias, state.width)))
     latent = problem.moves.basis(state.width) @ (state.size * problem.sign) + state.bias
     np.testing.assert_allclose(of_draws[0], latent, atol=1e-12)
 
-    def move(coordinates, by):
-        """Return where sizes, widths and d are after a move, all in one array, and the volume."""
-        size, width = coordinates[:-1][n_widths:].reshape(shape), coordinates[:n_widths]
-        width = width if np.ndim(problem.width) else width[0]
-        one = replace(state, size=size, width=width, log_rate=np.log(coordinates[-1]))
-        one.basis = problem.basis._replace(Phi=problem.moves.basis(width))
-        Phi = problem.moves.basis(width * by)
-        new, volume = moved(problem, one, width * by, Phi, rescaled=rescaled)
-        return flat(new), volume
 
-    here = flat(state)
-    there, volume = move(here, factor)
-    steps = 1e-5 * np.eye(len(here))
-    slope = [(move(here + h, factor)[0] - move(here - h, factor)[0]) / 2e-5 for h in steps]
-    assert volume == pytest.approx(np.linalg.slogdet(slope)[1], abs=1e-6)
-    # d stays where it is known; where it is learned, sizes keep their place in their prior
-    factor_of_size = (there / here)[-2] if rescaled and problem.hyperprior.rate_shape else 1.0
-    assert there[-1] == pytest.approx(here[-1] * factor_of_size**2)
-    back, undone = move(there, 1.0 / factor)
-    np.testing.assert_allclose(back, here, rtol=1e-12)
-    assert undone == pytest.approx(-volume, abs=1e-12)
-
-
+@pytest.mark.parametrize("most", [3, 60])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_moves_are_judged_by_the_density_of_labels_sizes_width_and_d(case):
-    problem = GibbsProblem.of(read(model_of(*case), "gibbs"))
-    prior, differences = problem.hyperprior, []
-    for seed in range(4):
-        state = replace(state_of(problem, seed), bias=state_of(problem, 0).bias)
-        Phi, rate = problem.moves.basis(state.width), np.exp(state.log_rate)
-        latent = Phi @ (state.size * problem.sign) + state.bias
-        expected = problem.likelihood.log_likelihood(latent, problem.label)
-        expected += student(2 * prior.c, scale=np.sqrt(rate / prior.c)).logpdf(state.size).sum()
-        expected += lognorm(0.5, scale=np.exp(0.1)).logpdf(state.width).sum()
+def test_a_place_has_the_posterior_density_and_the_volume_of_its_coordinates(
+    case, most, monkeypatch
+):
+    """Along a move: labels, sizes, precisions, biases, d and width, and a volume by differences."""
+    monkeypatch.setattr(widths, "_MOST", most)
+    problem, state, Phi, fixed = begun(case)
+    here, prior = widths.place(problem, fixed, state.width, Phi), problem.hyperprior
+    sign, n_widths = problem.sign.reshape(len(state.size), -1), np.size(state.width)
+
+    def moved(at, x, offset):
+        where = widths.place(problem, fixed, at, problem.distinct.basis(at), (x, offset))
+        # those that do not go along, and precisions, are the factor's: their volume is known
+        along = [where.size[each.places, k] for k, each in enumerate(fixed.along)]
+        return where, np.concatenate([*along, where.bias])
+
+    def log_density(by):
+        at = state.width * by
+        where, _ = moved(at, *here.x)
+        x, lengths = np.concatenate(here.x[0]), [len(each) for each in here.x[0]]
+
+        def values(change):
+            parts = np.split((x + change[: len(x)]), np.cumsum(lengths)[:-1])
+            return moved(at, parts, here.x[1] + change[len(x) :])[1]
+
+        steps = 1e-5 * np.eye(len(x) + len(where.bias))
+        slopes = [(values(h) - values(-h)) / 2e-5 for h in steps]
+        rate, factor = np.exp(state.log_rate) * where.factor**2, where.factor
+        precision = fixed.precision / factor**2
+        rest = where.size.size - len(x)
+        total = np.linalg.slogdet(slopes)[1] + (rest - 2 * precision.size + 2) * np.log(factor)
+        total += halfnorm(scale=precision**-0.5).logpdf(where.size).sum()
+        total += gamma(prior.c, scale=1.0 / rate).logpdf(precision).sum()
         if prior.rate_shape:
-            expected += gamma(prior.rate_shape, scale=prior.d / prior.rate_shape).logpdf(rate)
-        differences.append(expected - log_density(problem, state, Phi))
-    assert np.ptp(differences) < 1e-6
+            total += gamma(prior.rate_shape, scale=prior.d / prior.rate_shape).logpdf(rate)
+        total += student(2 * prior.e, scale=np.sqrt(prior.f / prior.e)).logpdf(where.bias).sum()
+        total += (lognorm(0.5, scale=np.exp(0.1)).logpdf(at) + np.log(at)).sum()
+        latent = problem.moves.basis(at) @ (where.size * sign) + where.bias
+        rows = latent.reshape(len(latent), *problem.sign.shape[1:])
+        return total + problem.likelihood.log_likelihood(rows, problem.label) - where.log_density
+
+    factors = np.exp([-0.4, 0.0, 0.5])
+    if n_widths > 1:
+        factors = factors[:, None] ** np.array([1.0, 0.0])
+    assert np.ptp([log_density(each) for each in factors]) < 1e-4
 
 
 def test_a_width_at_which_no_row_sees_a_basis_is_no_error():
@@ -103,10 +118,29 @@ def test_a_width_at_which_no_row_sees_a_basis_is_no_error():
     moves = WidthMoves(squared_distances(X, X + 0.5), (0.1, 10.0), log_normal_density)
     sign = np.array([1.0, -1.0, 1.0])
     given = GibbsProblem.of(Problem(moves.basis(1.0), sign, sign, LEARNED, width=1.0, moves=moves))
-    state = replace(state_of(given, 0), basis=given.basis)
-    new, volume = moved(given, state, 1e-3, moves.basis(1e-3), rescaled=True)
-    np.testing.assert_array_equal(new.size, state.size)
-    assert volume == pytest.approx(np.log(1e-3 / state.width))
+    state, rng = state_of(given, 0), np.random.default_rng(0)
+    state.basis, state.width = given.basis, 1.0
+    fixed = widths.fixed_parts(given, state, given.Phi, rng)
+    x = widths.place(given, fixed, 1.0, given.Phi).x
+    for width in (1e-3, 1e3, 1e9):
+        there = widths.place(given, fixed, width, given.distinct.basis(width), x)
+        assert not there.log_density > 1e3
+    state.basis = given.columns(given.distinct.basis(1e-3))
+    state.width = 1e-3
+    widths.move_width(given, state, rng)
+    assert ((state.size > 0) & (state.size < np.inf)).all()
+
+
+def test_equal_columns_are_computed_once():
+    X, label = blobs(12, n_features=2, seed=1)
+    width = pm.LogNormal.dist(0.1, 0.5)
+    model = pcvm_model(X, label, width=width, signs="both", basis=5)
+    problem = GibbsProblem.of(read(model, "gibbs"))
+    Phi = problem.distinct.basis(0.7)
+    assert Phi.shape == (12, 5)
+    found = problem.columns(Phi)
+    np.testing.assert_array_equal(found.Phi, problem.moves.basis(0.7))
+    np.testing.assert_allclose(found.left @ found.right.T, found.Phi, atol=1e-9)
 
 
 @pytest.mark.parametrize("shape", [(), 2])

@@ -3,22 +3,19 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from pcvm_pymc.core.gibbs import moves
 from pcvm_pymc.core.gibbs.block import move_visible_ones
 from pcvm_pymc.core.gibbs.moves import Columns, Given, Parameters, Score, sliced
-from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState, make_columns
+from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState
 from pcvm_pymc.core.gibbs.responses import OF_CLASSES, Augmented, augmented, draw_responses
 from pcvm_pymc.core.gibbs.vectors import Integers, copy_into, jit
+from pcvm_pymc.core.gibbs.widths import move_width
 from pcvm_pymc.core.pieces.probit import Array
 
 _WIDTH_PERIOD = 5  # sweeps: what a new width costs, a factorisation, is worth several of them
-# standard deviations of steps in log(width), one drawn for each step: none suits all posteriors
-_WIDTH_STEPS = 0.5 ** np.arange(5)
 _CHUNK_SECONDS = 0.3  # of compiled sweeps, after which a chain can be interrupted
 _SCALE_PERIOD = 5  # sweeps, of several scores: their integrals would take most of a sweep's time
 
@@ -65,7 +62,7 @@ def advance(
     if problem.moves is None:
         return _sweep(problem, problem.basis, state, rng, draws, thin, between)
     if state.basis is None:
-        state.basis = make_columns(problem.moves.basis(state.width), problem.basis.neighbours)
+        state.basis = problem.columns(problem.distinct.basis(state.width))
     kept = []
     for _ in range(draws):
         for done in range(0, thin, _WIDTH_PERIOD):
@@ -170,74 +167,3 @@ def run(
             copy_into(kept[1][n], bias)
             kept[2][n] = math.exp(log_rate)
     return log_rate
-
-
-# --- moves of an unknown width, responses integrated out ------------------------------------------
-
-
-def move_width(problem: GibbsProblem, state: GibbsState, rng: np.random.Generator) -> None:
-    """Move the width twice by Metropolis' rule, the second time together with the weights' scale.
-
-    Of several widths one moves at a time.
-
-    Parameters
-    ----------
-    problem : GibbsProblem
-    state : GibbsState
-        Changed in place.
-    rng : numpy.random.Generator
-    """
-    now = log_density(problem, state, state.basis.Phi)
-    for rescaled in (False, True):
-        step = rng.choice(_WIDTH_STEPS) * rng.standard_normal()
-        if np.ndim(state.width):
-            step = step * (np.arange(len(state.width)) == rng.integers(len(state.width)))
-        width = state.width * np.exp(step)
-        Phi = problem.moves.basis(width)
-        proposed, volume = moved(problem, state, width, Phi, rescaled=rescaled)
-        then = log_density(problem, proposed, Phi)
-        if np.log(rng.random()) < then - now + volume:
-            state.size, state.log_rate, state.width = proposed.size, proposed.log_rate, width
-            state.basis, now = make_columns(Phi, problem.basis.neighbours), then
-
-
-def moved(
-    problem: GibbsProblem, state: GibbsState, width: Any, Phi: Array, *, rescaled: bool
-) -> tuple[GibbsState, float]:
-    """Return a state of another width, and the log volume that its move adds to sizes, width and d.
-
-    A kernel of another width adds up to another size of the latent function. Rescaled sizes make up for it:
-    they go as the inverse norm of all basis functions, a learned d as their square, which leaves their prior
-    as it is.
-
-    Parameters
-    ----------
-    problem : GibbsProblem
-    state : GibbsState
-        With its `basis`.
-    width : float or ndarray, shape (n_features,)
-    Phi : ndarray, shape (n_obs, n_basis)
-        Basis functions at that width.
-    rescaled : bool
-    """
-    volume = float(np.sum(np.log(width / state.width)))
-    norm = float(np.linalg.norm(Phi))
-    if not rescaled or norm == 0.0:  # so narrow that no row sees a basis: nothing makes up for it
-        return replace(state, width=width), volume
-    log_factor = float(np.log(np.linalg.norm(state.basis.Phi) / norm))
-    step = 2.0 * log_factor if problem.parameters.rate_shape > 0.0 else 0.0
-    size = np.exp(log_factor) * state.size
-    volume += state.size.size * log_factor + step
-    return replace(state, width=width, size=size, log_rate=state.log_rate + step), volume
-
-
-def log_density(problem: GibbsProblem, state: GibbsState, Phi: Array) -> float:
-    """Return the log posterior density of sizes, width and d, responses integrated out.
-
-    But for constants, and the density of the bias, which does not move here.
-    """
-    of_scale = moves.log_rate_density(state.log_rate, state.size.reshape(1, -1), problem.parameters)
-    of_scale -= state.log_rate  # it is the density of log d
-    latent = Phi @ (state.size * problem.sign) + state.bias
-    of_labels = float(np.sum(problem.likelihood.log_density(latent, problem.label)))
-    return problem.moves.log_density(state.width) + of_scale + of_labels

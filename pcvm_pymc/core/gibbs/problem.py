@@ -1,6 +1,7 @@
 """The problem of a Gibbs sampler and the state of its chains; `chain.advance` updates the state."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from pcvm_pymc.core.problem import Problem
 # columns of Phi below this share of the largest pivot are rounding: latent values keep nine digits
 _RANK_TOLERANCE = 1e-11
 _N_NEIGHBOURS = 10  # nearest columns of each, one of which it exchanges weight with in a sweep
+_NEWTON_STEPS = 10  # to the mode that a normal approximation of the rows is made at
+_LEAST_CURVATURE = 0.02  # of a row in it: far from the boundary it would be zero
 _SPREAD = 0.5  # of the chains' first widths around the problem's, in log(width)
 
 
@@ -94,6 +97,41 @@ class GibbsProblem(Problem):
         shape = prior.rate_shape or 0.0
         return Parameters(*map(float, (prior.c, prior.e, prior.f, shape, shape / prior.d)))
 
+    @cached_property
+    def normal_rows(self) -> tuple[Array, Array]:
+        """Curvatures and targets of a normal approximation of the likelihood, (n_obs, n_scores) each.
+
+        It is made near the mode of weights without signs at `width`, and thus the same in all states.
+        """
+        prior, n_scores = self.hyperprior, self.n_scores
+        A = np.column_stack([self.Phi, np.ones(len(self.Phi))])
+        precision = np.diag(
+            np.append(np.full(self.Phi.shape[1], prior.c / prior.d), prior.e / prior.f)
+        )
+        latent = np.zeros((len(A), n_scores))
+        for _ in range(_NEWTON_STEPS):
+            terms = self.likelihood.terms(latent, self.label)
+            curved = A.T * np.maximum(terms.curvature, _LEAST_CURVATURE)
+            pull = curved @ latent + A.T @ terms.slope
+            latent = A @ np.linalg.solve(curved @ A + precision, pull)
+        terms = self.likelihood.terms(latent, self.label)
+        curvature = np.maximum(terms.curvature, _LEAST_CURVATURE)[:, None]
+        return np.repeat(curvature, n_scores, axis=1), latent + terms.slope / curvature
+
+    @cached_property
+    def copies(self) -> tuple[Integers, Integers]:
+        """The first of all equal columns, and which of these each column is."""
+        return np.unique(self.Phi, axis=1, return_index=True, return_inverse=True)[1:]
+
+    @cached_property
+    def distinct(self) -> Any:
+        """The moves of the width, of columns no two of which are equal."""
+        return self.moves.take(self.copies[0])
+
+    def columns(self, Phi: Array) -> Columns:
+        """Return distinct basis functions, shape (n_obs, n_distinct), as compiled code takes them."""
+        return make_columns(Phi, self.basis.neighbours, self.copies[1])
+
     def start(self, rng: np.random.Generator) -> "GibbsState":
         """Return sizes uniform up to the prior's scale, biases zero: overdispersed but not wild."""
         prior = self.hyperprior
@@ -147,12 +185,22 @@ class GibbsState:
     chunk: int = 16
 
 
-def make_columns(Phi: Array, neighbours: Integers | None = None) -> Columns:
-    """Return basis functions, shape (n_obs, n_basis), as compiled code takes them.
+def make_columns(
+    Phi: Array, neighbours: Integers | None = None, copies: Integers | None = None
+) -> Columns:
+    """Return basis functions as compiled code takes them.
 
-    `neighbours` are those of `Columns`, by default the nearest columns.
+    Parameters
+    ----------
+    Phi : ndarray, shape (n_obs, n_basis)
+    neighbours : ndarray of int, optional
+        Those of `Columns`, by default the nearest columns.
+    copies : ndarray of int, shape (n_basis,), optional
+        Which of the columns of `Phi` each basis function is. Default: there are no two that are equal.
     """
     left, right = factorise(Phi)
+    if copies is not None:
+        Phi, right = Phi[:, copies], right[copies]
     ones = left.sum(axis=0)
     norm = np.einsum("jk,jk->j", right, right)
     near, dense = neighbours, np.ascontiguousarray(Phi)
