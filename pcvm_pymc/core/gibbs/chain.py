@@ -15,7 +15,7 @@ from pcvm_pymc.core.gibbs.vectors import Integers, copy_into, jit
 from pcvm_pymc.core.gibbs.widths import move_width
 from pcvm_pymc.core.pieces.probit import Array
 
-_WIDTH_PERIOD = 5  # sweeps: what a new width costs, a factorisation, is worth several of them
+_WIDTH_PERIOD = 10  # sweeps, which take about as long as one move of the width
 _CHUNK_SECONDS = 0.3  # of compiled sweeps, after which a chain can be interrupted
 _SCALE_PERIOD = 5  # sweeps, of several scores: their integrals would take most of a sweep's time
 
@@ -29,7 +29,7 @@ def advance(
     thin: int = 1,
     between: Callable[[], None] = lambda: None,
 ) -> tuple[Array, ...]:
-    """Run ``draws * thin`` sweeps; an unknown width is updated after every fifth, and after the last.
+    """Run ``draws * thin`` sweeps; an unknown width is updated after every tenth, and after the last.
 
     Parameters
     ----------

@@ -90,7 +90,7 @@ class GibbsProblem(Problem):
         )
         return cls(**vars(problem) | {"Phi": Phi, "label": label, "basis": make_columns(Phi)})
 
-    @property
+    @cached_property
     def parameters(self) -> Parameters:
         """The hyperprior for compiled code, as floats: integers would be compiled for once more."""
         prior = self.hyperprior
