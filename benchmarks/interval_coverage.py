@@ -11,7 +11,6 @@ import time
 import warnings
 
 import numpy as np
-import pymc as pm
 from scipy.special import expit, ndtr
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -25,7 +24,6 @@ from pcvm_pymc import (
     sample,
     select,
 )
-from pcvm_pymc.core.pieces.kernels import median_distance
 
 NEW = 200
 TAILS = [0.055, 0.945, 0.25, 0.75]
@@ -110,12 +108,8 @@ WAYS = {
         of_model(chosen, basis="kmeans", signs="both"),
     ),
     "width": (
-        "the same with `width=pm.LogNormal.dist(np.log(median_distance), 0.7)`",
-        of_model(
-            lambda X, y: pm.LogNormal.dist(np.log(median_distance(X)), 0.7),
-            basis="kmeans",
-            signs="both",
-        ),
+        'the same with `width="lognormal"`',
+        of_model(lambda X, y: "lognormal", basis="kmeans", signs="both"),
     ),
     "gp": ("Gaussian process", of_gaussian_process),
 }

@@ -23,12 +23,14 @@ from pcvm_pymc.model.matrices import at_width, matrix
 
 _log = logging.getLogger("pymc.pcvm_pymc")
 
-type Width = ArrayLike | TensorVariable  # one, or one for each feature
+type Width = ArrayLike | TensorVariable | str  # one, or one for each feature; "lognormal"
 type AnyKernel = kernels.Kernel | pm.gp.cov.Covariance
 
 _MEDIAN = (
     "width=%.4g: the median distance between rows; select(X, y, over=('width',)).width chooses one"
 )
+_LOG_NORMAL = "width: unknown, log-normal around %.4g, the median distance between rows"
+_WIDTH_SPREAD = 0.7  # of its logarithm
 _N_CHECKED = 3  # rows whose basis functions tell whether a kernel is the model's
 
 
@@ -360,11 +362,17 @@ def choose_bases(
                 )
         return Bases(X, X, None, None, None, features)
     has_width = isinstance(kernel, kernels.KernelPiece | pm.gp.cov.Covariance)
-    if width is None and not has_width and _has_width(as_piece(kernel)):
+    is_named = isinstance(width, str)
+    if is_named:
+        validation.check_choice("width", width, ("lognormal",))
+    if is_named or (width is None and not has_width and _has_width(as_piece(kernel))):
         order = getattr(as_piece(kernel), "order", 2)
-        width = kernels.median_distance(X, order)  # the centre of the estimators' grid
-        _log.info(_MEDIAN, width)
+        middle = kernels.median_distance(X, order)  # the centre of the estimators' grid
+        _log.info(_LOG_NORMAL if is_named else _MEDIAN, middle)
+        width = pm.LogNormal.dist(np.log(middle), _WIDTH_SPREAD) if is_named else middle
     piece = as_piece(kernel, width)
+    if isinstance(width, TensorVariable) and (row.signs is None or signs is not None):
+        within = None  # centres of each class make narrow widths look too good
     centres, known = _centres(X, within, basis)
     if row.signs is None:
         return Bases(X, centres, None, piece, width, features)

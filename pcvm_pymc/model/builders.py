@@ -52,10 +52,11 @@ def pcvm_model(
         Basis functions: the RBF ``exp(-||x - z||^2 / width^2)``, a function ``(X, Z, width) ->
         (n_obs, n_basis)``, or a PyMC covariance (which has its own lengthscale in place of `width`;
         its parameters may be random variables of the model).
-    width : float, array_like of shape (n_features,), or TensorVariable of either shape, optional
+    width : float, array_like of shape (n_features,), TensorVariable of either shape or "lognormal", optional
         Width of the RBF, or one for each feature. Default: the median distance between rows, which is logged;
-        of a `KernelPiece` its own. A random variable of the model or an unnamed prior
-        (``pm.LogNormal.dist(...)``, then named ``width``) makes it unknown. In a result it is
+        of a `KernelPiece` its own. ``"lognormal"`` makes it unknown, around that distance, with a standard
+        deviation of its logarithm of 0.7; so does a random variable of the model or an unnamed prior
+        (``pm.LogNormal.dist(...)``, then named ``width``). In a result it is
         ``posterior["posterior"]["width"]``: the attribute ``.width`` of a DataTree is xarray's own.
     hyperprior : str, Hyperprior, Laplace or HalfHorseshoe, optional
         Gamma hyperpriors of the precisions, or exponential ones of the variances (chen2009's appendix A:
@@ -74,8 +75,8 @@ def pcvm_model(
     basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
         Centres of the basis functions; needs `signs`. A number takes so many rows of `X`, by k-means++
         within each class (`choose_basis` has other ways), ``"kmeans"`` 30 k-means centres. With
-        ``signs="both"`` it is the posterior that predicts best of those tried, and is drawn soonest. Default:
-        the rows of `X`, as in the paper.
+        ``signs="both"`` it is the posterior that predicts best of those tried, and is drawn soonest; of an
+        unknown width centres are then found without the labels. Default: the rows of `X`, as in the paper.
 
     Returns
     -------
@@ -245,7 +246,7 @@ def rvm_model(
         As for `pcvm_model`. It need not be positive definite.
     width : float, array_like of shape (n_features,), or TensorVariable of either shape, optional
         Width of the RBF, or one for each feature. Default: the median distance between rows, which is logged.
-        A random variable or an unnamed prior makes it unknown (for samplers only).
+        A random variable, an unnamed prior or ``"lognormal"`` makes it unknown (for samplers only).
     hyperprior : str or Hyperprior, optional
         Gamma hyperpriors of the precisions, by name as for `pcvm_model`, in the unit of y; default: proper,
         scaled to the data. Only samplers use it: `fit_evidence` has flat ones on log alpha, as Tipping has.

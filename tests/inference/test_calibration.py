@@ -98,19 +98,20 @@ def assert_calibrated(replicate, replications, wrong=0.05):
 class ByGibbs:
     """Problems of fixed signs under a likelihood of one score or several, and their replications."""
 
-    def __init__(self, likelihood, prior, spread=None):
+    def __init__(self, likelihood, prior, spread=None, both=False):
         X = np.random.default_rng(8).normal(size=(N, 2))
         self.likelihood, self.prior, self.n_scores = likelihood, prior, likelihood.n_scores
-        self.Phi, self.spread, self.moves = rbf(squared_distances(X, X), 1.0), spread, None
+        squared = np.tile(squared_distances(X, X), 1 + both)
+        self.Phi, self.spread, self.moves = rbf(squared, 1.0), spread, None
         if spread is not None:  # log(width) is normal
             of_width = partial(log_normal_density, spread=spread)
-            self.moves = WidthMoves(squared_distances(X, X), (0.1, 10.0), of_width)
+            self.moves = WidthMoves(squared, (0.1, 10.0), of_width)
         if self.n_scores > 1:
             self.label = np.arange(N) % self.n_scores
             self.signs = class_signs(self.label, self.n_scores)
         else:
             self.label = np.where(np.arange(N) % 2 == 0, 1.0, -1.0)
-            self.signs = self.label.copy()
+            self.signs = np.repeat([1.0, -1.0], N) if both else self.label.copy()
 
     def draw_prior(self, rng):
         """Return sizes, biases and d, and the width where it is unknown."""
@@ -166,18 +167,22 @@ GIBBS = {
     "label noise": (NoisyProbit(0.1), PRIORS["fixed"]),
     "probit, width": (Probit(), PRIORS["fixed"], 0.5),
     "probit, learned, width": (Probit(), PRIORS["learned"], 0.5),
+    "probit, learned, width, both signs": (Probit(), PRIORS["learned"], 0.5, True),
     "three classes": (MultinomialProbit(3), PRIORS["fixed"]),
+    "three classes, learned, width": (MultinomialProbit(3), PRIORS["learned"], 0.5),
     "three classes, learned": (MultinomialProbit(3), PRIORS["learned"]),
 }
 #: replications and sweeps a draw, of which an unknown width needs more: ranks are those of independent draws
-LONGER = dict.fromkeys(("probit, width", "probit, learned, width"), (3000, 30))
+LONGER = dict.fromkeys([name for name in GIBBS if "width" in name], (3000, 30))
 
 
 def take_labels(label):
     return label.astype(float)
 
 
-@pytest.mark.parametrize("name", ["probit", "probit, learned, width"])
+@pytest.mark.parametrize(
+    "name", ["probit", "probit, learned, width", "probit, learned, width, both signs"]
+)
 def test_gibbs_is_calibrated_in_short(name):
     found = ByGibbs(*GIBBS[name]).replicate(100, seed=1, thin=10)[1.0]
     assert p_values(found)[1:].min() > FALSE_ALARM / (2 * found.shape[1])

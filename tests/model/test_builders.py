@@ -8,6 +8,7 @@ import pytest
 from problems import basis_of, blobs, laplacian, log_joint, map_result, refused
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
+from scipy.stats import lognorm
 
 from pcvm_pymc import Hyperprior, latent_draws, new_data, pcvm_latent, pcvm_model, predict
 from pcvm_pymc.core.pieces import kernels
@@ -162,6 +163,30 @@ def test_the_default_width_is_the_median_distance_and_is_said(build, caplog):
     assert caplog.messages[0].startswith(f"width={median_distance(X):.4g}: the median distance")
     build(X, Y, width=1.0)
     assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize(("kernel", "order"), [("rbf", 2), ("laplacian", 1)])
+@pytest.mark.parametrize("build", BUILDERS)
+def test_a_log_normal_width_is_around_the_median_distance_and_is_said(build, kernel, order, caplog):
+    with caplog.at_level("INFO", "pymc.pcvm_pymc"):
+        model = build(X, Y, width="lognormal", kernel=kernel)
+    middle = median_distance(X, order)
+    assert f"log-normal around {middle:.4g}, the median distance" in caplog.messages[0]
+    at = middle * np.exp([-1.0, 0.0, 0.5])
+    found = pm.logp(model["width"], at).eval()
+    np.testing.assert_allclose(found, lognorm(0.7, scale=middle).logpdf(at), rtol=1e-12)
+    refused("width='median' is unknown; use one of", build, X, Y, width="median")
+
+
+def test_of_an_unknown_width_centres_without_labels():
+    options = {"basis": "kmeans", "signs": "both"}
+    fixed, unknown = (
+        pcvm_model(X, Y, width=each, **options) for each in (1.0, pm.LogNormal.dist(0.0, 0.7))
+    )
+    other = pcvm_model(X, 1 - Y[::-1], width="lognormal", **options)
+    for model, label in ((fixed, Y), (unknown, None), (other, None)):
+        wanted = np.tile(choose_means(X, label, random_state=0)[0], (2, 1))
+        np.testing.assert_array_equal(model["centres"].get_value(), wanted)
 
 
 @pytest.mark.parametrize("build", [pcvm_model, rvm_model, sparse_probit_model, in_own_model])

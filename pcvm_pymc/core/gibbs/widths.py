@@ -239,12 +239,11 @@ def through(
         Mean of the bias given these sizes.
     """
     k, x, size, weight = len(given), given.copy(), given.copy(), np.zeros(len(edge))
-    left, slope, log_density = np.empty((k, k)), np.empty(k), 0.0
+    left, slope, log_density = np.empty((k, k)), np.sqrt(precision) * _MEAN / _VARIANCE, 0.0
     mean, root = np.empty(k), np.empty(k)
     for j in range(k):
         a = column[j]
-        slope[j] = sign[j] * (linear[a] - edge[a] * pull / spread)
-        slope[j] += math.sqrt(precision[j]) * _MEAN / _VARIANCE
+        slope[j] += sign[j] * (linear[a] - edge[a] * pull / spread)
         for i in range(j + 1):
             b = column[i]
             left[j, i] = sign[i] * sign[j] * (gram[a, b] - edge[a] * edge[b] / spread)
