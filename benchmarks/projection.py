@@ -55,7 +55,7 @@ def splits(name, source):
 
 def one_split(X, y, X_test, y_test, most):
     """Return rows for dense, projected at the paper's number, projected at the chosen number."""
-    dense = PCVMClassifier(random_state=0).fit(X, y)
+    dense = PCVMClassifier(kernel="rbf", random_state=0).fit(X, y)  # as few vectors have it
     began = time.process_time()
     few = project(dense, X, y, size=most).classifier
     path_seconds = time.process_time() - began
@@ -71,7 +71,7 @@ def shown(scores):
 
 def table():
     lines = [
-        "| data | average | the paper's number | chosen number | the paper's PCVM | s |",
+        "| data | average of RBFs | the paper's number | chosen number | the paper's PCVM | s |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for source in ("Rätsch's", "generated"):

@@ -101,8 +101,8 @@ class Modes(Estimation):
 
         # which hyperparameters
         few, most = model._search_rows(data, rng, in_chunks=not in_memory)
-        averages = self.averages and in_memory
-        kernels = weighed_kernels(self, data, n_coupled(formulation)) if averages else ()
+        weighs = self.averages and in_memory and not projected  # vectors are of one kernel
+        kernels = weighed_kernels(self, data, n_coupled(formulation)) if weighs else ()
         choice = choose(self, few, rng, most=most, kernels=kernels)
         choice.publish(model)
         if first is not None:

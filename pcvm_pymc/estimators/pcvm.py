@@ -64,8 +64,7 @@ class PCVMClassifier(KernelClassifier):
         (n_obs, n_obs), and that of new rows with these, (n_new, n_obs). ``"auto"`` weighs both named first
         in the average, and both once more of the ranks of those columns that are skewed or have long tails
         (`selection_` has the weights). It is the RBF where no average over widths is fitted to rows in
-        memory: a given width, one mode, more than 3,000 rows, or rows in chunks. Few vectors match the
-        average by RBFs.
+        memory: a given width, one mode, few vectors, more than 3,000 rows, or rows in chunks.
     width : float, array_like, "auto", "shared", "cv", "evidence", "validity" or "em"
         Width of the basis functions, in the unit of X: one, or one for each feature. Standardise columns of
         different units first, as in ``make_pipeline(StandardScaler(), PCVMClassifier())``.
