@@ -225,11 +225,17 @@ def test_weights_of_kernels_are_shown(weighed):
 def test_vectors_of_a_projected_average_are_of_the_first_kernel(weighed):
     found = project(weighed, ROWS, LABELS, size=5).classifier
     assert found.kernel == "rbf"
-    own = weighed.selection_.of_kernel("rbf").best.width
-    np.testing.assert_array_equal(found.width_, own)
+    np.testing.assert_array_equal(found.width_, weighed.selection_.of_kernel("rbf").best.width)
+    assert to_c(found)
+
+
+def test_few_vectors_match_an_average_of_the_first_kernel():
     few = PCVMClassifier(n_vectors=5, random_state=0).fit(ROWS, LABELS)
+    first = PCVMClassifier(kernel="rbf", random_state=0).fit(ROWS, LABELS)
+    found = project(first, ROWS, LABELS, size=5).classifier
     np.testing.assert_allclose(few.predict_proba(ROWS), found.predict_proba(ROWS), atol=1e-9)
-    np.testing.assert_array_equal(few.feature_widths_, np.broadcast_to(own, 2))
+    np.testing.assert_array_equal(few.feature_widths_, np.broadcast_to(found.width_, 2))
+    assert not few.selection_.kernels
     assert to_c(few)
 
 

@@ -38,7 +38,7 @@ def test_the_choice_of_width_is_that_of_weights():
 
 
 def test_a_projection_of_a_fit_counts_copies_as_weights():
-    model = pcvm.PCVMClassifier(width="shared").fit(X[AGAIN], Y[AGAIN])
+    model = pcvm.PCVMClassifier(kernel="rbf", width="shared").fit(X[AGAIN], Y[AGAIN])
     path = pcvm.project(model, X[AGAIN], Y[AGAIN], size=4)
     few = pcvm.PCVMClassifier(width="shared", n_vectors=4).fit(X, Y, sample_weight=TIMES)
     np.testing.assert_allclose(path.classifier.predict_proba(X), few.predict_proba(X), atol=1e-8)
