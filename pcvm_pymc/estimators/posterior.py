@@ -187,10 +187,9 @@ class Posterior(Estimation):
             found: Centres = model._centres(data, basis)
             return found
         if isinstance(model._kernel, Precomputed):  # which has no means
-            n_basis = MEANS if isinstance(basis, str) else basis
-            rows = None if n_basis is None else min(int(n_basis), len(data.X))
-            return replace(as_centres(rows, data.X, None), sign=None)
-        if basis is None or isinstance(basis, Integral | str):
+            basis = MEANS if isinstance(basis, str) else basis
+            basis = None if basis is None else min(basis, len(data.X))
+        elif basis is None or isinstance(basis, Integral | str):
             n_basis = None if isinstance(basis, str) else model._basis_of(data) or len(data.X)
             label = data.label if is_classifier(model) else None
             points, _ = choose_means(data.X, label, n_basis, random_state=0, name="basis")

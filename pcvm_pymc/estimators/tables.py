@@ -175,7 +175,15 @@ def with_names(values: Array, names: list[str] | None) -> Any:
 
 
 def _numbered(values: Array) -> Array:
-    """Return the matrix of a kernel with the numbers of its rows behind, as `Precomputed` needs it."""
+    """Return the matrix of a kernel with the numbers of its rows behind, as `Precomputed` needs it.
+
+    Raise for missing values: there is no median that could take their place.
+    """
+    if np.isnan(values).any():
+        raise ValueError(
+            f"X has shape {values.shape} and missing values with kernel='precomputed'; needed the kernel "
+            "of all rows with all training rows"
+        )
     return np.column_stack([values, np.arange(len(values))])
 
 
@@ -236,12 +244,13 @@ class TableReader:
         if not self._is_precomputed:
             return read
         values, *targets = read if isinstance(read, tuple) else (read,)
-        if values.shape[0] != values.shape[1] or np.isnan(values).any():
+        if values.shape[0] != values.shape[1]:
             raise ValueError(
-                f"X has shape {values.shape}{' and missing values' * bool(np.isnan(values).any())} with "
-                "kernel='precomputed'; needed the kernel of all pairs of training rows, shape (n_obs, n_obs)"
+                f"X has shape {values.shape} with kernel='precomputed'; needed the kernel of all pairs of "
+                "training rows, shape (n_obs, n_obs)"
             )
-        return (_numbered(values), *targets) if targets else _numbered(values)
+        rows = _numbered(values)
+        return (rows, *targets) if targets else rows
 
     def _reading(self) -> dict[str, Any]:
         """Return the attributes by which a fitted estimator reads tables."""

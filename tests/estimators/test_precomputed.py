@@ -126,6 +126,8 @@ def test_rvm_star_exports_models_and_other_columns_are_refused():
     few = pcvm.PCVMClassifier(kernel="precomputed", n_vectors=3).fit(K, LABEL)
     refused("precomputed", pcvm.to_c, few)
     refused("60 features", few.predict, K_NEW[:, :5])
+    gap = np.where(np.arange(60) == 7, np.nan, K_NEW)
+    refused("missing values with kernel='precomputed'", few.predict, gap)
     refused("kernel='precomputed' is unknown", pcvm.pcvm_model, K, LABEL, kernel="precomputed")
 
 
