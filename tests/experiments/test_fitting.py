@@ -389,6 +389,19 @@ def test_a_column_that_names_the_rows_is_no_feature_and_begins_the_predictions(t
     ):
         assert words in complaint(capsys, fit(path, tmp_path / "c", *more))
     assert "no column 'nom'" in complaint(capsys, predict(tmp_path / "a", named, "--id", "nom"))
+    for name in ("weight", "sort"):
+        said = complaint(capsys, predict(tmp_path / "a", named, "--id", name))
+        assert f"--id is '{name}', a feature or the label of the model" in said
+
+
+def test_a_reader_that_has_enough_ends_the_command_without_a_word(fitted, monkeypatch, capsys):
+    table, model = fitted
+    end, start = os.pipe()
+    os.close(end)
+    with monkeypatch.context() as patched, open(start, "w") as stdout:
+        patched.setattr("sys.stdout", stdout)
+        assert predict(model, table) == 1
+    assert "Errno" not in capsys.readouterr().err
 
 
 def test_columns_are_known_by_their_names_before_their_numbers(tmp_path):
