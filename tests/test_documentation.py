@@ -19,6 +19,7 @@ from runs import SHALLOW
 
 import pcvm_pymc
 from pcvm_pymc import plots
+from pcvm_pymc.cli import main
 
 pytestmark = pytest.mark.fixed_seeds  # printed figures
 
@@ -247,6 +248,26 @@ def test_the_pages_links_are_there(path):
         if target.parent == DOCS / "notebooks":
             target = ROOT / "notebooks" / target.name
         assert target.exists(), link
+
+
+def test_the_page_of_the_commands_has_their_options(capsys):
+    page = (DOCS / "guides" / "command.md").read_text()
+    written = next(text for kind, text in BLOCK.findall(page) if "--out MODEL" in text and not kind)
+    commands = re.findall(r"^pcvm (\w+) (.*?)(?=^pcvm|\Z)", written, re.MULTILINE | re.DOTALL)
+    assert [name for name, _ in commands] == ["fit", "predict", "compare"]
+    for name, text in commands:
+        with pytest.raises(SystemExit):
+            main([name, "--help"])
+        usage = capsys.readouterr().out.split("\n\n")[0]
+        assert set(re.findall(r"--\w+[^\]\s]*", text)) == set(re.findall(r"--\w+[^\]\s]*", usage))
+
+
+def test_no_merge_was_left_half_done():
+    kinds = {".md", ".py", ".toml", ".css", ".ipynb", ".txt", ".yml", ".cff"}
+    folders = ("pcvm_pymc", "docs", "tests", "notebooks", "benchmarks", ".ci")
+    files = [each for folder in folders for each in (ROOT / folder).rglob("*")]
+    for path in (each for each in [*ROOT.iterdir(), *files] if each.suffix in kinds):
+        assert not re.search(r"^(<{7}|>{7}) ", path.read_text(), re.MULTILINE), path
 
 
 def test_the_paths_and_limits_that_contributors_are_given_are_right():

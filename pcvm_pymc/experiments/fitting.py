@@ -163,7 +163,9 @@ def predict(options: argparse.Namespace, console: Console) -> None:
     own = model.id if model.id in frame else None
     own = own if options.id is None else named_column(options.file, frame, options.id)
     if own in (*model.features, model.target):
-        raise UsageError(f"--id is {own!r}, a feature or the label of the model; needed another column")
+        raise UsageError(
+            f"--id is {own!r}, a feature or the label of the model; needed another column"
+        )
     found = model.probabilities(options.file, frame, options.interval)
     if unknown := model.unknown(frame):
         words = "not among the fitted categories, and taken as equally far from all of them: "
