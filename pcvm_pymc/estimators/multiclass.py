@@ -96,8 +96,9 @@ class MPCVMClassifier(KernelClassifier):
     classes_ : ndarray, shape (n_classes,)
     average_, components_, component_weights_, held_out_, idata_, selection_
         As for `PCVMClassifier`: of an average, whose best mode what follows belongs to.
-    relevance_vectors_ : ndarray, shape (n_relevance, n_features)
-        Centres (by default training rows) with a weight that is not zero in any class.
+    relevance_vectors_ : ndarray, shape (n_relevance, n_columns)
+        Centres (by default training rows) with a weight that is not zero in any class; columns as for
+        `PCVMClassifier`.
     support_ : ndarray of int, shape (n_relevance,)
         Their numbers among the training rows; -1 for given centres.
     weight_ : ndarray, shape (n_classes, n_relevance)

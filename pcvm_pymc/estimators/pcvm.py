@@ -175,8 +175,10 @@ class PCVMClassifier(KernelClassifier):
     selection_ : HyperparameterSearch
         Kernels, widths and scales that were tried and how much each counts, where they are chosen by
         leaving one out. Its ``kernels`` are the weights of the kernels, its ``plot()`` draws all.
-    relevance_vectors_ : ndarray, shape (n_relevance, n_features)
-        Centres (by default training rows) whose weight is not zero.
+    relevance_vectors_ : ndarray, shape (n_relevance, n_columns)
+        Centres (by default training rows) whose weight is not zero. Of a table of numbers the columns are
+        the features. There are more where X has categories or missing values, and one more, the row's
+        number, where it is a kernel. ``X[support_]`` are training rows as they were given.
     support_ : ndarray of int, shape (n_relevance,)
         Their numbers among the training rows; -1 for centres that are none.
     weight_ : ndarray, shape (n_relevance,)

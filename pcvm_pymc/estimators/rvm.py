@@ -91,8 +91,9 @@ class RVMClassifier(KernelClassifier):
     Attributes
     ----------
     classes_ : ndarray, shape (n_classes,)
-    relevance_vectors_ : ndarray, shape (n_relevance, n_features)
-        Centres (by default training rows) with a weight that is not zero (in any of several machines).
+    relevance_vectors_ : ndarray, shape (n_relevance, n_columns)
+        Centres (by default training rows) with a weight that is not zero (in any of several machines);
+        columns as for `PCVMClassifier`.
     support_ : ndarray of int, shape (n_relevance,)
         Their numbers among the training rows; -1 for centres that are none.
     weight_ : ndarray, shape (n_relevance,)
@@ -253,8 +254,8 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
 
     Attributes
     ----------
-    relevance_vectors_ : ndarray, shape (n_relevance, n_features)
-        Centres (by default training rows) with a weight that is not zero.
+    relevance_vectors_ : ndarray, shape (n_relevance, n_columns)
+        Centres (by default training rows) with a weight that is not zero; columns as for `PCVMClassifier`.
     support_ : ndarray of int, shape (n_relevance,)
         Their numbers among the training rows; -1 for centres that are none.
     weight_ : ndarray, shape (n_relevance,)

@@ -173,8 +173,8 @@ class SparseProbitClassifier(KernelClassifier):
     selected_ : ndarray of int, shape (n_selected,)
         Features whose weight is not zero (in any of several machines), in the order of
         `pcvm_pymc.core.pieces.kernels.feature_matrix`; for a kernel, its centres.
-    relevance_vectors_ : ndarray, shape (n_selected, n_features)
-        These centres, for a kernel only.
+    relevance_vectors_ : ndarray, shape (n_selected, n_columns)
+        These centres, for a kernel only; columns as for `PCVMClassifier`.
     support_ : ndarray of int, shape (n_selected,)
         Their numbers among the training rows, for a kernel only; -1 for centres that are none.
     weight_ : ndarray, shape (n_selected,)
