@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.core.pieces import validation
+from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.probabilities import normalised
 from pcvm_pymc.estimators.measures import Rival, scores
@@ -196,6 +197,7 @@ def compare(
         "rivals", rivals, Mapping, "a mapping of names to Rival or DataTree", optional=True
     )
     n_classes = _n_classes("MAP plug-in", map_result)
+    check_same_rows(X_test, "X_test", y_test=y_test)
     X_test = validation.as_features(X_test, "X_test")
     label = coded(y_test, classes_of(map_result), "y_test", len(X_test))
     shape = (len(label),) if n_classes == 2 else (len(label), n_classes)

@@ -19,6 +19,7 @@ from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vecto
 from pcvm_pymc.assessment.leave_one_out import elpd_fields
 from pcvm_pymc.core.pieces.centres import copied_rows, rows_under
 from pcvm_pymc.core.pieces.kernels import KernelPiece
+from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import InputWarning, as_features, check_seed, shown
@@ -197,6 +198,7 @@ def kfold(
     results.check_result(posterior, "posterior")
     _check_can_refit(posterior)
     check_seed("random_seed", random_seed)
+    check_same_rows(X, y=y, groups=groups)
     X = as_features(X)
     classes, label = results.classes_of(posterior), _training_labels(posterior, X, y)
     group = group_numbers(groups, len(X))

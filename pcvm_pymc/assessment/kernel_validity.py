@@ -8,6 +8,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from pcvm_pymc.core.pieces.kernels import MatrixRBF
+from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.row_weights import Weighted, weighted_target
 from pcvm_pymc.core.pieces.validation import as_targets
 from pcvm_pymc.core.validity import Validity, kernel_validity
@@ -72,6 +73,7 @@ def validity(model: Any, X: ArrayLike, y: ArrayLike) -> Validity:
         raise ValueError(
             f"kernel={model.kernel!r} is {kernel.name!r}; needed 'rbf' or a MatrixRBF, whose slopes are known"
         )
+    check_same_rows(X, y=y)
     rows, (machine, *others) = model._inputs(X), fitted
     if others:
         raise ValueError(

@@ -19,6 +19,7 @@ from pcvm_pymc.core.penalised import penalised_mode
 from pcvm_pymc.core.pieces.centres import rows_under
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.probabilities import log_average
 from pcvm_pymc.core.problem import Problem
@@ -357,6 +358,7 @@ def fitted_problems(
             f"the classifier is fitted {how}; needed posterior modes by EM, those of estimation='em' or "
             "'average' without n_vectors"
         )
+    check_same_rows(X, y=y, groups=groups)
     rows: Array = model._inputs(X)
     data = TrainingData(
         rows, model._known_labels(y, len(rows)), groups=group_numbers(groups, len(rows))

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import Kernel
+from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.validation import as_classes, as_labels, check_instance
 from pcvm_pymc.core.probabilities import normalised
@@ -125,6 +126,7 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
         raise ValueError(
             "a classifier does not keep its training data; needed project(classifier, X, y)"
         )
+    check_same_rows(X, y=y)
     inputs = model._inputs(X)
     label, classes = (as_classes if model._is_multiclass else as_labels)(y, len(inputs))
     if not np.array_equal(classes, model.classes_):

@@ -13,6 +13,7 @@ from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.centres import CentresLike
 from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, median_distance, width_grid
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.candidates import (
@@ -104,6 +105,7 @@ def select(
     """
     validation.check_instance("options", options, ChoiceOptions, "ChoiceOptions", optional=True)
     _check_choice(over, method, cv, {"width": width, "scale": scale})
+    check_same_rows(X, y=y, groups=groups)
     X = validation.as_features(X)
     y = validation.present_labels(y)
     check_classification_targets(y)
@@ -262,6 +264,7 @@ def select_width(
     >>> select_width(X, X[:, 0] > 0, widths=[0.5, 2.0], random_state=0).width
     2.0
     """
+    check_same_rows(X, y=y, sample_weight=sample_weight)
     X = validation.as_features(X)
     validation.as_labels(y, len(X))
     validation.check_flag("progressbar", progressbar)

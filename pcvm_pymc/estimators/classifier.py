@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from pcvm_pymc.core.pieces.centres import Centres, Index, as_centres, choose_rows
+from pcvm_pymc.core.pieces.names import check_same_rows, column_names
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room, chunk_rows
 from pcvm_pymc.core.pieces.validation import (
@@ -21,7 +22,6 @@ from pcvm_pymc.core.pieces.validation import (
     as_labels,
     as_weights,
     check_real,
-    column_names,
     labels_of_rows,
     present_labels,
     shown,
@@ -135,6 +135,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
             if groups is not None:
                 raise ValueError("groups was given with Dask arrays; needed rows in memory")
             return self._dask_training(X, y, sample_weight)
+        check_same_rows(X, y=y, sample_weight=sample_weight, groups=groups)
         rows, known = self._read(X, y if y is None else present_labels(y))
         check_classification_targets(known)
         weight, given, group = None, None, self._groups(groups, len(rows))
@@ -412,6 +413,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         ValueError
             If rows or labels cannot be used.
         """
+        check_same_rows(X, y=y, sample_weight=sample_weight)
         return float(super().score(X, present_labels(y), sample_weight))
 
     def predict_interval(self, X: ArrayLike, *, probability: float = 0.89) -> Array:

@@ -16,6 +16,7 @@ from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces.centres import Centres, as_centres
 from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_finite, as_targets, check_flag, check_real
 from pcvm_pymc.estimators import base
@@ -379,6 +380,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
             For input or parameters that cannot be used.
         """
         estimation = self._begin()
+        check_same_rows(X, y=y, groups=groups)
         y = y if y is None else as_finite(y, "y", "drop those rows first")
         rows, target = self._read(X, y, y_numeric=True)
         group = self._groups(groups, len(rows))

@@ -12,11 +12,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.pieces.encoding import Encoding
 from pcvm_pymc.core.pieces.kernels import Precomputed
+from pcvm_pymc.core.pieces.names import column_names, column_types
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import (
     as_features,
-    column_names,
-    column_types,
     is_real,
     shown,
     warn_input,

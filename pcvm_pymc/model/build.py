@@ -18,6 +18,7 @@ from pytensor.tensor.variable import TensorVariable
 from pcvm_pymc.core.family import FAMILY, System
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
+from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
     RATE_SHAPE,
@@ -73,6 +74,7 @@ def build(
     ValueError
         For input that cannot be used; the message says what was found and what is needed.
     """
+    check_same_rows(X, y=y)
     frame = Frame.of(X)
     ours = {*getfullargspec(_declare_function).kwonlyargs, *getfullargspec(choose_bases).kwonlyargs}
     nuisance = {name: options.pop(name) for name in set(options) - ours}
@@ -248,6 +250,7 @@ def _add_latent(
     **options: Any,
 ) -> TensorVariable:
     validation.check_flag("bias", bias)
+    check_same_rows(X, y=y)
     frame = Frame.of(X)
     targets = _Targets(None, "labels", None, size)
     if y is not None:

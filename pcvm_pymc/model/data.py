@@ -7,8 +7,8 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 
-from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
+from pcvm_pymc.core.pieces.names import check_same_rows, column_names, row_index
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_targets, shown
 from pcvm_pymc.model.bases import Names
@@ -105,6 +105,7 @@ def new_data(
             f"the model has no latent function {names.latent!r}; needed one of {found}"
         )
     columns = model.coords[names("feature")]
+    check_same_rows(X_new, "X_new", y_new=y_new)
     frame = Frame.of(X_new, "X_new", columns, len(columns))
     X_new = frame.values
     values: dict[str, Any] = {names("X"): X_new}
@@ -170,12 +171,12 @@ class Frame:
             is taken as it is.
         n_features : int, optional
         """
-        names = validation.column_names(X, name)
+        names = column_names(X, name)
         if names is not None and known is not None:
             _check_names(storable(names, name).tolist(), np.asarray(known).tolist(), name)
         values = as_features(X, name, n_features)
-        index = validation.coordinate(X, 0) if hasattr(X, "dims") else getattr(X, "index", None)
-        has_index = index is not None and not callable(index) and len(index) == len(values)
+        index = row_index(X)
+        has_index = index is not None and len(index) == len(values)
         return cls(
             values,
             storable(index, f"the index of {name}") if has_index else np.arange(len(values)),

@@ -11,6 +11,7 @@ from scipy.cluster.vq import vq
 from scipy.spatial import KDTree
 
 from pcvm_pymc.core.pieces.kernels import squared_distances
+from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import (
     as_features,
@@ -272,6 +273,7 @@ def choose_basis(
     >>> centres.shape, sorted(signs.tolist())
     ((4, 2), [-1.0, -1.0, 1.0, 1.0])
     """
+    check_same_rows(X, y=y)
     X = as_features(X)
     label, _ = as_labels(y, len(X))
     check_seed("random_state", random_state)

@@ -1,8 +1,7 @@
 """Checks of arguments and data: each error gives the name, the value found and the value needed."""
 
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date, timedelta
 from numbers import Integral, Real
 from pathlib import Path
@@ -213,43 +212,6 @@ def as_finite(values: Any, name: str, remedy: str = DROP, *, missing: bool = Fal
         words = "infinite" if missing else NOT_FINITE
         raise ValueError(MISSING.format(name, len(where), words, where[0, 0], remedy))
     return out
-
-
-def coordinate(X: Any, axis: int) -> NDArray[Any] | None:
-    """Return the coordinate of a dimension of an xarray.DataArray; None for one without, and for others."""
-    dims = getattr(X, "dims", None)
-    known = isinstance(dims, tuple) and len(dims) > axis and dims[axis] in X.coords
-    return np.asarray(X.coords[dims[axis]]) if known else None  # type: ignore[index]
-
-
-def column_names(X: Any, name: str = "X") -> list[str] | None:
-    """Return the names of a table's columns; None for an array, or where none of them is text.
-
-    Of pandas, polars, pyarrow and Dask, or the second coordinate of an xarray.DataArray.
-
-    Raises
-    ------
-    ValueError
-        For a name that several columns have, or names some of which alone are text.
-    """
-    columns = coordinate(X, 1)
-    if columns is None:
-        columns = getattr(X, "column_names", getattr(X, "columns", None))
-    names = [] if columns is None or callable(columns) else list(columns)
-    if not any(isinstance(each, str) for each in names):
-        return None
-    bad = [each for each, k in Counter(names).items() if k > 1 or not isinstance(each, str)]
-    if bad:
-        raise ValueError(f"{name} has the column name {bad[0]!r}; needed texts, and each once")
-    return list(map(str, names))
-
-
-def column_types(X: Any) -> list[Any]:
-    """Return the types of a table's columns, of pandas, polars and pyarrow; none of an array."""
-    if not hasattr(X, "shape"):  # nor of what is lazy
-        return []
-    types = getattr(X, "dtypes", getattr(getattr(X, "schema", None), "types", ()))
-    return list(types) if isinstance(types, Iterable) else []  # one type of a single column
 
 
 def check_kind(values: Any, name: str) -> None:

@@ -1,0 +1,80 @@
+"""Names of a table's rows and columns: of pandas, polars, pyarrow, Dask and xarray."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def coordinate(X: Any, axis: int) -> NDArray[Any] | None:
+    """Return the coordinate of a dimension of an xarray.DataArray; None for one without, and for others."""
+    dims = getattr(X, "dims", None)
+    known = isinstance(dims, tuple) and len(dims) > axis and dims[axis] in X.coords
+    return np.asarray(X.coords[dims[axis]]) if known else None  # type: ignore[index]
+
+
+def column_names(X: Any, name: str = "X") -> list[str] | None:
+    """Return the names of a table's columns; None for an array, or where none of them is text.
+
+    Of pandas, polars, pyarrow and Dask, or the second coordinate of an xarray.DataArray.
+
+    Raises
+    ------
+    ValueError
+        For a name that several columns have, or names some of which alone are text.
+    """
+    columns = coordinate(X, 1)
+    if columns is None:
+        columns = getattr(X, "column_names", getattr(X, "columns", None))
+    names = [] if columns is None or callable(columns) else list(columns)
+    if not any(isinstance(each, str) for each in names):
+        return None
+    bad = [each for each, k in Counter(names).items() if k > 1 or not isinstance(each, str)]
+    if bad:
+        raise ValueError(f"{name} has the column name {bad[0]!r}; needed texts, and each once")
+    return list(map(str, names))
+
+
+def column_types(X: Any) -> list[Any]:
+    """Return the types of a table's columns, of pandas, polars and pyarrow; none of an array."""
+    if not hasattr(X, "shape"):  # nor of what is lazy
+        return []
+    types = getattr(X, "dtypes", getattr(getattr(X, "schema", None), "types", ()))
+    return list(types) if isinstance(types, Iterable) else []  # one type of a single column
+
+
+def row_index(X: Any) -> Any:
+    """Return the index of a pandas table or series, or a DataArray's first coordinate; None of others."""
+    index = coordinate(X, 0) if hasattr(X, "dims") else getattr(X, "index", None)
+    return index if hasattr(index, "__len__") else None  # lists have a method of that name
+
+
+def check_same_rows(X: Any, name: str = "X", **others: Any) -> None:
+    """Raise where the index of labels, weights or groups is that of `X` in another order.
+
+    Rows are paired by their place, as in scikit-learn. An index of other values is taken as it is, since the
+    index of `X` is often lost on the way, as in a scaler.
+
+    Parameters
+    ----------
+    X : array_like or table
+    name : str
+        Of the argument, for messages.
+    **others : array_like, table or None
+        By their names.
+    """
+    index = row_index(X)
+    for other, values in others.items():
+        found = row_index(values)
+        if index is None or found is None or len(index) != len(found):
+            continue
+        known, its = list(index), list(found)
+        if known != its and Counter(known) == Counter(its):
+            i = next(i for i, pair in enumerate(zip(known, its, strict=True)) if pair[0] != pair[1])
+            raise ValueError(
+                f"{other} has the index of {name} in another order, in row {i} {its[i]!s} where {name} has "
+                f"{known[i]!s}; needed the same order: {other}.loc[{name}.index], or np.asarray({other}) if "
+                "the rows belong together as they stand"
+            )
