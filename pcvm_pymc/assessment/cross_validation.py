@@ -274,6 +274,7 @@ def _elpd(posterior: xr.DataTree, target: Array, pointwise: Array, cv: int) -> E
 
 def _check_can_refit(posterior: xr.DataTree) -> None:
     """Raise unless a posterior's model can be built for some of its rows."""
+    results.check_refits(posterior)
     likelihood = results.likelihood_of(posterior)
     if likelihood.targets == "numbers":
         raise ValueError(

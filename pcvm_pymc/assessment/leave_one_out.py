@@ -278,6 +278,8 @@ def _refit(mode: FittedMode, left_out: NDArray[np.intp]) -> tuple[Array, bool]:
 
 def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -> FittedMode:
     """Return a stored point estimate as a mode."""
+    if isinstance(tree, xr.DataTree) and "constant_data" in tree:
+        results.check_refits(tree)
     if not (isinstance(tree, xr.DataTree) and "posterior" in tree and "pieces" in tree.attrs):
         raise ValueError(
             f"result is a {type(tree).__name__}; needed a DataTree from find_map_em or fit_evidence, or a "

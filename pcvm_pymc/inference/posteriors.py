@@ -39,7 +39,7 @@ def draw_precisions(
     Returns
     -------
     DataTree
-        A copy whose group ``posterior`` also has ``precision`` and ``bias_precision``.
+        A copy whose group ``posterior`` also has ``precision`` and, of a bias, ``bias_precision``.
 
     Raises
     ------
@@ -75,10 +75,10 @@ def draw_precisions(
     if n_scores > 1:
         square = square.sum("class")
     tree = posterior.copy()
-    tree["posterior"] = draws.assign(
-        precision=_gamma(value["c"] + 0.5 * n_scores, rate + square / 2, rng),
-        bias_precision=_gamma(value["e"] + 0.5, value["f"] + draws["bias"] ** 2 / 2, rng),
-    )
+    drawn = {"precision": _gamma(value["c"] + 0.5 * n_scores, rate + square / 2, rng)}
+    if "bias" in draws:
+        drawn["bias_precision"] = _gamma(value["e"] + 0.5, value["f"] + draws["bias"] ** 2 / 2, rng)
+    tree["posterior"] = draws.assign(drawn)
     return tree
 
 
@@ -236,9 +236,10 @@ def mixture(posteriors: Sequence[xr.DataTree], weights: ArrayLike) -> xr.DataTre
 def _check_like(one: xr.DataTree, first: xr.DataTree, name: str) -> None:
     """Raise where a posterior differs from the first in more than its width."""
     data, other = (each["constant_data"].to_dataset() for each in (one, first))
-    if "width" not in data or "width" in one["posterior"]:
+    if "width" not in data or "width" in one["posterior"] or "pieces" not in one.attrs:
         raise ValueError(
-            f"{name} is not of a model whose kernel has a known width; needed one that is"
+            f"{name} is not from sample, or not of a builder's model whose kernel has a known width; needed "
+            "one that is"
         )
     same, wanted = (each.drop_vars(_OF_WIDTH, errors="ignore") for each in (data, other))
     if not (same.equals(wanted) and one["observed_data"].equals(first["observed_data"])):

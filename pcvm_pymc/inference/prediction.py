@@ -111,6 +111,11 @@ def latent_draws(
 def _frame(result: xr.DataTree, X_new: ArrayLike) -> Frame:
     """Return new inputs with what their rows are called; raise where columns are others."""
     data = result["constant_data"].to_dataset()
+    if not {"centres", "X"} & {*data.variables}:
+        raise ValueError(
+            "the result has no function called 'latent'; of another name take pm.sample_posterior_predictive "
+            "after pm.set_data(**new_data(model, X_new, name=...))"
+        )
     rows = data["centres" if "centres" in data else "X"]
     known = rows["feature"].values if "feature" in rows.coords else None
     return Frame.of(X_new, "X_new", known, rows.sizes["feature"])
@@ -186,8 +191,9 @@ def predict(
         For a regression ``latent`` is the mean of the
         targets, and ``noise`` their standard deviation around it; by `fit_evidence` it comes with
         ``latent_sd``, the standard deviation of the mean itself. Of several classes both have the dim
-        ``class`` in addition. Of a model with terms of its own there is ``latent`` alone,
-        the function without these terms.
+        ``class`` in addition. Of a model with terms of one's own there is ``latent`` alone, the function
+        without these terms; ``pymc.sample_posterior_predictive`` after ``pymc.set_data(**new_data(...))``
+        has all of them. So it is of a likelihood of one's own, unless `sample` or `find_map_em` knew it.
 
     Raises
     ------
@@ -216,8 +222,8 @@ def predict(
     check_flag("star", star)
     if X is not None and not star:
         raise ValueError("X, the training inputs, is for star=True; leave it out")
-    likelihood = results.likelihood_of(result)
-    is_regression = likelihood.targets == "numbers"
+    likelihood = results.likelihood_of(result) if results.tells_likelihood(result) else None
+    is_regression = likelihood is not None and likelihood.targets == "numbers"
     found: dict[str, Array] = {}
     frame = _frame(result, X_new)
     if star or (is_regression and "fit" in result):
@@ -227,13 +233,13 @@ def predict(
         found["latent"] = latent_draws(result, frame.values, kernel=kernel)
     posterior = result["posterior"]
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
-    dims = ("chain", "draw", "obs", *(["class"] if likelihood.n_scores > 1 else []))
+    dims = ("chain", "draw", "obs", "class")[: 1 + found["latent"].ndim]
     coords: dict[str, Any] = {"obs": frame.index}
     numbers: dict[str, Array] = {}
     if is_regression:
         known = {key: x for key, x in vars(likelihood).items() if isinstance(x, float)}
         numbers = {key: np.full(shape, x) for key, x in known.items()} | results.nuisance_of(result)
-    elif not results.has_own_terms(result):
+    elif likelihood is not None:
         found["probability"] = probability_draws(result, found["latent"])
         classes = results.classes_of(result)  # of which one it is, or of all
         coords["class"] = classes if likelihood.n_scores > 1 else classes[-1]

@@ -23,12 +23,12 @@ from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.bases import RANDOM_KERNEL, AnyKernel, recall_kernel
 from pcvm_pymc.model.coordinates import storable
 from pcvm_pymc.model.graphs import numbers, random_parts
-from pcvm_pymc.model.read import find_parts, without_data
+from pcvm_pymc.model.read import Parts, find_parts, without_data
 
 _log = logging.getLogger(__name__)
 
 
-_OWN = "own_terms"  # the attribute of results whose model is not of the family
+_OWN = "own_terms"  # the attribute of results whose model has more than the family's
 
 type Dims = str | tuple[str, ...]
 type Values = Mapping[str, tuple[Dims, Any]]
@@ -229,7 +229,7 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
 
     The attribute ``pieces`` is JSON: ``rows`` (keys in `FAMILY`), ``likelihood`` and ``prior`` (name and
     numbers), ``kernel`` (name and width; null without one), ``bias`` and ``shared`` (as `Problem` has them).
-    A model that is not of the family has none, and the attribute ``own_terms`` in their place.
+    A model that is not of the family has none. The attribute ``own_terms`` names what else a model has.
     """
     if "class" in model.coords:
         classes = storable(model.coords["class"], "the dim 'class'")
@@ -241,8 +241,12 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
         parts = find_parts(model)
     except ValueError as error:
         _log.debug("no pieces recorded: %s", error)
+        parts = None
+    if parts is None or not _has_names(tree, parts):
         tree.attrs[_OWN] = "yes"
         return tree
+    if more := parts.foreign(model):
+        tree.attrs[_OWN] = ", ".join(more)
     if not random_parts(parts.Phi):
         data = tree["constant_data"].to_dataset()
         tree["constant_data"] = data.assign(Phi=(("obs", "basis"), numbers(parts.Phi)))
@@ -262,6 +266,19 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
     return tree
 
 
+def _has_names(tree: xr.DataTree, parts: Parts) -> bool:
+    """Whether what predictions need is in a posterior under the names that a builder gives it."""
+    wanted = {"weight", "latent", *([] if parts.bias is None else ["bias"])}
+    for name, x in parts.parameters.items():
+        unknown = random_parts(x)
+        wanted |= {name} if unknown else set()
+        if name in [rv.name for rv in unknown]:  # the parameter may be an expression of it
+            (rv, *others) = unknown
+            if others or rv.type.ndim or not np.allclose(numbers(x, {rv: 0.3}), 0.3):
+                return False
+    return wanted <= {*tree["posterior"].data_vars}
+
+
 def _as_record(piece: Any) -> dict[str, Any]:
     """Return a piece's name and its known parameters."""
     numbers = asdict(piece).items()
@@ -269,9 +286,21 @@ def _as_record(piece: Any) -> dict[str, Any]:
     return {"name": piece.name, **known}
 
 
-def has_own_terms(tree: xr.DataTree) -> bool:
-    """Whether a result is of a model with terms of its own, of which its pieces would not know."""
-    return _OWN in tree.attrs
+def tells_likelihood(tree: xr.DataTree) -> bool:
+    """Whether a result says how targets depend on its latent function: not where terms of one's own do."""
+    return "pieces" in tree.attrs or (
+        _OWN not in tree.attrs and "likelihood_name" in tree["constant_data"]
+    )
+
+
+def check_refits(tree: xr.DataTree) -> None:
+    """Raise where a result's pieces are not all of its model, for what fits these again."""
+    likelihood_of(tree)
+    if _OWN in tree.attrs:
+        raise ValueError(
+            f"the result's model also has {tree.attrs[_OWN]}, which refits would leave out; needed a model "
+            "of a builder alone, or psis_loo(posterior), which takes any"
+        )
 
 
 def classes_of(tree: xr.DataTree) -> np.ndarray:
@@ -283,19 +312,26 @@ def classes_of(tree: xr.DataTree) -> np.ndarray:
 def likelihood_of(tree: xr.DataTree) -> Likelihood:
     """Return the likelihood of a result's model; its numbers that were drawn are in `nuisance_of`.
 
-    A plain result of `pymc.sample` names it among its data. Where it does not, it is the normal one of
-    targets, the multinomial probit of scores of several classes, else the probit.
+    A plain result of `pymc.sample` names it among its data.
+
+    Raises
+    ------
+    ValueError
+        If it has none: the model has terms, or a likelihood, of one's own.
     """
+    if not tells_likelihood(tree):
+        raise ValueError(
+            "the result is of a model with terms of one's own, which are not in its latent function: what "
+            "follows from this alone would be wrong. Needed a result of a builder's model; of another take "
+            "pm.sample_posterior_predictive after pm.set_data(**new_data(model, X_new)), and psis_loo"
+        )
     if "pieces" in tree.attrs:
         numbers = dict(json.loads(tree.attrs["pieces"])["likelihood"])
         return LIKELIHOODS[numbers.pop("name")](**numbers)
-    posterior, constants = tree["posterior"], tree["constant_data"]
-    if "class" in posterior["latent"].dims:
-        return LIKELIHOODS["multinomial probit"](posterior.sizes["class"])
-    of_numbers = "observed_data" in tree and "target" in tree["observed_data"]
-    likelihood = LIKELIHOODS["normal" if of_numbers else "probit"]
-    if "likelihood" in constants.coords:
-        likelihood = LIKELIHOODS[constants["likelihood"].item()]
+    constants = tree["constant_data"]
+    likelihood = LIKELIHOODS[constants["likelihood"].item()]
+    if likelihood.targets == "classes":
+        return likelihood(tree["posterior"].sizes["class"])
     known = [field.name for field in fields(likelihood) if field.name in constants]
     return likelihood(**{name: float(constants[name]) for name in known})
 
@@ -398,10 +434,12 @@ def weights_of(tree: xr.DataTree) -> tuple[Array, Array]:
     Of several classes both have one more dimension, the class. A model without bias has zeros.
     """
     posterior = tree["posterior"].to_dataset().stack(sample=("chain", "draw"))
-    weight = posterior["weight"].transpose("sample", "basis", ...).values
-    if "bias" not in posterior:
-        return weight, np.zeros((len(weight), *weight.shape[2:]))
-    return weight, posterior["bias"].transpose("sample", ...).values
+    weight = posterior["weight"].transpose("sample", "basis", ...)
+    none = xr.zeros_like(weight.isel(basis=0))
+    bias = posterior.get("bias", none).transpose("sample", ...)
+    if bias.dims != none.dims:  # intercepts of one's own, of groups
+        bias = none
+    return weight.values, bias.values
 
 
 def training_latent(tree: xr.DataTree) -> Array:

@@ -39,8 +39,6 @@ from pcvm_pymc.model.priors import DECLARED_PRIORS, declare_prior
 
 # proper ones; an improper one, of which nothing can be sampled, is asked for in full
 _NAMES = ("default", "learned", "plug_in")
-# the others are named in the data, where the results of pm.sample find them
-_TOLD_BY_SHAPES = ("probit", "normal", "multinomial probit")
 
 
 def build(
@@ -87,9 +85,8 @@ def build(
         codes = (targets.known > 0).astype("int64") if targets.kind == "labels" else targets.known
         observed = pm.Data("y", codes, dims="obs")
         DECLARED_LIKELIHOODS[link](latent, observed, **nuisance)
-        if link not in _TOLD_BY_SHAPES:
-            model.add_coords({"likelihood": [link]})
-            declare_name(model, "likelihood_name", "likelihood")
+        model.add_coords({"likelihood": [link]})  # where results of pm.sample find it
+        declare_name(model, "likelihood_name", "likelihood")
     return model
 
 

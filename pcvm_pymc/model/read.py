@@ -1,7 +1,8 @@
 """One reader: the pieces of a model, recognised by the operations of its variables, never by their names."""
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import combinations
 from threading import Lock
 from typing import Any
@@ -111,6 +112,8 @@ class Parts:
         Where d is unknown.
     precisions, scales, nuisances : tuple of TensorVariable
         Explicit precisions, scales of a half-horseshoe, unknown parameters of the likelihood.
+    parameters : mapping of str to TensorVariable
+        Of the likelihood, by their names in it: numbers, variables, or expressions of variables.
     """
 
     observed: Variable
@@ -126,6 +129,7 @@ class Parts:
     precisions: tuple[Variable, ...] = ()
     scales: tuple[Variable, ...] = ()
     nuisances: tuple[Variable, ...] = ()
+    parameters: Mapping[str, Variable] = field(default_factory=dict)
 
     def foreign(self, model: pm.Model) -> list[str]:
         """Return the names of what else is in the model."""
@@ -185,6 +189,7 @@ def find_parts(model: pm.Model) -> Parts:
         bias_kind=bias_kind,
         width=unknown[0] if unknown else None,
         nuisances=tuple(x for each in given for x in graphs.random_parts(each) if x not in inner),
+        parameters=parameters,
         **variables,
     )
 

@@ -95,7 +95,7 @@ def test_each_draw_has_its_own_noise_and_link():
 
 
 @NOT_CONVERGED
-def test_plain_results_name_a_likelihood_that_their_shapes_do_not_tell():
+def test_plain_results_name_their_likelihood():
     X, label = blobs(20, seed=7)
     assert likelihood_of(plain(pcvm.rvm_model(X, label, likelihood="logit"))) == Logit()
     noisy = plain(pcvm.pcvm_model(X, label, likelihood=NoisyProbit(0.1)))
@@ -114,6 +114,97 @@ def test_each_draw_has_its_own_share_of_flipped_labels():
     expected = flip + (1 - 2 * flip) * ndtr(predictions["latent"].values)
     assert_allclose(predictions["probability"], expected)
     assert np.ptp(flip) > 0
+
+
+GROUP = np.arange(20) % 3
+
+
+def observe_own(kind, X, label):
+    """Add to the model of the block a function and what its result cannot tell."""
+    y = (label > 0).astype(int)
+    if kind in ("noise", "counts"):
+        f = pcvm.rvm_latent(X, width=1.2, basis=4)
+        if kind == "counts":
+            pm.Poisson("label", pm.math.exp(f), observed=y, dims="obs")
+        else:
+            noise = pm.HalfNormal("noise")
+            pm.Normal("target", f, 2.0 * noise, observed=X[:, 0], dims="obs")
+        return
+    f = pcvm.pcvm_latent(X, y, width=1.2, bias=False)
+    if kind == "intercepts":
+        eta = f + pm.Normal("bias", sigma=2.0, dims="group")[GROUP]
+    elif kind == "two functions":
+        eta = f + pcvm.rvm_latent(X[:, :1], name="g", width=1.0, basis=4)
+    elif kind == "offset":
+        eta = f + 3.0 * X[:, 1]
+    else:
+        eta = f + pm.Normal("a", 2.0, 0.1)
+    pm.Bernoulli("label", p=pm.Deterministic("p", pm.math.sigmoid(eta), dims="obs"), observed=y)
+
+
+@NOT_CONVERGED
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        *[(kind, "plain") for kind in ("intercepts", "two functions", "offset", "counts")],
+        *[(kind, "sample") for kind in ("intercepts", "intercept", "noise")],
+    ],
+)
+def test_what_terms_of_ones_own_change_is_not_predicted_without_them(kind, how, tmp_path):
+    X, label = blobs(20, seed=9)
+    with pm.Model(coords={"group": list("abc")}) as model:
+        observe_own(kind, X, label)
+    draws = plain(model) if how == "plain" else pcvm.sample(model, quiet=True, **SHORT)
+    for each in (draws, pcvm.load(pcvm.save(draws, tmp_path / "draws.zarr"))):
+        found = pcvm.predict(each, X)["predictions"]
+        assert list(found.data_vars) == ["latent"]
+        assert_allclose(found["latent"], each["posterior"]["latent"], atol=1e-10)
+        refused("terms of one's own.*new_data", pcvm.compare, each, each, X, label)
+        refused("terms of one's own.*psis_loo", pcvm.kfold, each, X, label)
+        refused("terms of one's own", pcvm.loo, each)
+        if kind not in ("noise", "counts"):
+            refused("terms of one's own", pcvm.project, each)
+
+
+@NOT_CONVERGED
+def test_the_posterior_predictive_has_the_terms_of_ones_own():
+    """What the error names as the remedy: at new rows p is that of the function and the intercepts."""
+    X, label = blobs(20, seed=9)
+    with pm.Model(coords={"group": list("abc")}) as model:
+        f = pcvm.pcvm_latent(X, label, width=1.2, bias=False)
+        place, seen = pm.Data("place", GROUP, dims="obs"), pm.Data("seen", label > 0, dims="obs")
+        eta = f + pm.Normal("a", sigma=2.0, dims="group")[place]
+        p = pm.Deterministic("p", pm.math.sigmoid(eta), dims="obs")
+        pm.Bernoulli("label", p, observed=seen, dims="obs")
+    draws, rows = plain(model), X[:5] + 0.1
+    new = pcvm.new_data(model, rows)
+    new["new_data"] |= {"place": np.array([2, 0, 1, 1, 0]), "seen": np.zeros(5, dtype=bool)}
+    with model:
+        pm.set_data(**new)
+        ahead = pm.sample_posterior_predictive(draws, var_names=["p"], progressbar=False)
+    own = draws["posterior"]["a"].values[..., [2, 0, 1, 1, 0]]
+    latent = pcvm.predict(draws, rows)["predictions"]["latent"].values
+    assert_allclose(ahead["posterior_predictive"]["p"], expit(latent + own))
+
+
+def test_refits_of_a_model_with_a_potential_are_refused():
+    X, label = blobs(20, seed=9)
+    model = pcvm.pcvm_model(X, label, width=1.2)
+    with model:
+        pm.Potential("push", -3.0 * model["bias"] ** 2)
+    mode = map_result(model)
+    latent = pcvm.predict(mode, X)["predictions"]
+    assert_allclose(latent["probability"], ndtr(latent["latent"].values))
+    refused("also has push", pcvm.loo, mode)
+    refused("also has push", pcvm.kfold, mode, X, label)
+
+
+def test_a_function_of_another_name_is_refused_by_name():
+    X, label = blobs(20, seed=9)
+    with pm.Model() as model:
+        f = pcvm.pcvm_latent(X, label, name="f", width=1.2)
+        pm.Bernoulli("label", logit_p=f, observed=label > 0, dims="obs")
+    refused("no function called 'latent'", pcvm.predict, map_result(model), X)
 
 
 def test_models_by_hand_are_fitted_and_packed_whatever_their_names():
