@@ -92,9 +92,9 @@ def find_map_em(
     bias) of each in one term, ``dot(Phi, sign * size) + bias``, under a proper `Hyperprior` or `Laplace`, and
     a log density row by row in it. EM moves weights and biases under the exact sign rule, L-BFGS all other
     free variables on the scale of their value variables, and a Newton step all together. The log posterior
-    never falls, and its end is a stationary point (`pcvm_pymc.core.em.own_terms`). ``posterior`` then has
-    every free variable and deterministic of the model. The start is the model's initial point, with weights
-    of zero; `tol` is of the latent values and of the other variables.
+    never falls, and its end is a stationary point, no saddle point (`pcvm_pymc.core.em.own_terms`).
+    ``posterior`` then has every free variable and deterministic of the model. The start is the model's
+    initial point, with weights of zero; `tol` is of the latent values and of the other variables.
 
     References
     ----------

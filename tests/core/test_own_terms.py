@@ -98,6 +98,15 @@ def test_curvatures_of_rows_are_those_of_products():
     np.testing.assert_allclose(curvatures(problem, values, where), wanted, rtol=1e-10)
 
 
+def test_a_start_at_a_saddle_point_is_left():
+    """Of a density with a minimum between two maxima, at which the value begins and has no slope."""
+    two_bells = by_hand(logit, last=lambda x: (x**2 / 2 - x**4 / 4, x - x**3, 3 * x**2 - 1))
+    result = fit_own_terms(two_bells, np.zeros(32), EMOptions())
+    assert result.status.name == "CONVERGED"
+    assert abs(result.values[-1]) == pytest.approx(1.0, abs=1e-7)
+    assert (np.diff(result.trace.log_posterior) >= 0).all()
+
+
 def test_what_has_no_maximum_is_said_with_its_name():
     rises = by_hand(logit, last=lambda x: (-x, -1.0, 0.0))
     refused(

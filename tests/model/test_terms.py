@@ -280,6 +280,25 @@ def test_data_that_count_twice_are_said():
         find_map_em(model, **QUIET)
 
 
+def product(kind, start):
+    """Return a model with a product of two terms, of which neither has a slope where both are zero."""
+    with pm.Model() as model:
+        given = {"width": 1.5, "bias": False}
+        f = rvm_latent(X, **given) if kind == "weights" else pcvm_latent(X, Y, **given)
+        pm.Bernoulli("z", logit_p=pm.Normal("other", initval=start) * f, observed=Y)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["weights", "sizes"])
+def test_a_start_at_a_saddle_point_ends_where_another_start_does(kind):
+    ends = []
+    for start in (0.0, 1.0):
+        result = find_map_em(product(kind, start), **QUIET)
+        assert result["optimizer_result"]["status"].item() == "CONVERGED"
+        ends.append(result["optimizer_result"]["log_posterior"].item())
+    assert ends[0] == pytest.approx(ends[1], abs=1e-6)
+
+
 def test_a_density_with_kinks_in_the_latent_function_is_no_convergence():
     model = with_intercepts(lambda eta: pm.Laplace("z", eta, 1.0, observed=LABEL))
     end = find_map_em(model, **QUIET)["optimizer_result"]

@@ -8,7 +8,8 @@ posterior does not fall:
    in which a quadratic in f takes the place of the likelihood.
 2. L-BFGS for the other values, weights and biases as they are.
 3. One Newton step for all values at once, but for the weights that stay at zero: where terms can replace one
-   another (a bias and the intercepts of groups) steps in turn would take thousands of rounds.
+   another (a bias and the intercepts of groups) steps in turn would take thousands of rounds. Where it
+   promises nothing, a step along a direction in which the log posterior bends upwards, if there is one.
 """
 
 from collections.abc import Callable, Iterator
@@ -182,7 +183,8 @@ def fit_own_terms(
     Returns
     -------
     OwnResult
-        At a stationary point: no slope of a value that is moved, and of weights at zero none upwards.
+        At a stationary point: no slope of a value that is moved, and of weights at zero none upwards. Nor
+        does the log posterior bend upwards there, as at a saddle point.
 
     Raises
     ------
@@ -338,9 +340,38 @@ def _newton_step(problem: OwnProblem, state: OwnState) -> tuple[OwnState, float]
     new = x + step
     new[~free | (new * half_line[where] < 0)] = 0.0
     step = new - x
-    promised = float(slope[where] @ step - 0.5 * step @ H @ step)
-    raised = _raised(problem, state, where, new, _MOST_HALVINGS)
-    return (state if raised is None else raised), abs(promised)
+    promised = abs(float(slope[where] @ step - 0.5 * step @ H @ step))
+    state = _raised(problem, state, where, new, _MOST_HALVINGS) or state
+    if promised > _PROMISED * (1.0 + abs(state.log_posterior)):
+        return state, promised
+    higher = _from_saddle(problem, state) or state
+    return higher, max(promised, higher.log_posterior - state.log_posterior)
+
+
+def _from_saddle(problem: OwnProblem, state: OwnState) -> OwnState | None:
+    """Return a higher point along the direction that bends upwards most; None at a maximum.
+
+    Where there is no slope, as of a product of two zeros, no other step leaves. Weights at zero that gain
+    nothing at first may grow here, too.
+    """
+    values = state.values
+    half_line, slope = _half_lines(problem, values, problem.slopes(values)[1])
+    movable = np.concatenate([*(block.values for block in problem.blocks), problem.others])
+    kept = (values == 0) & ((problem.penalty > 0) | (slope * half_line < -_SLOPE_TOLERANCE))
+    where = movable[~kept[movable]]
+    H = curvatures(problem, values, where)
+    if not (len(where) and np.isfinite(H).all()):
+        return None
+    unit = 1.0 / np.sqrt(np.maximum(np.abs(H.diagonal()), 1e-12))
+    size, turn = eigh(unit[:, None] * H * unit, subset_by_index=(0, 0))
+    for along in (unit * turn[:, 0], -unit * turn[:, 0]) if size[0] < -_LEAST_CURVATURE else ():
+        new = values[where] + along
+        new[new * half_line[where] < 0] = 0.0
+        higher = _raised(problem, state, where, new, _MOST_HALVINGS)
+        least = state.log_posterior + _PROMISED * (1.0 + abs(state.log_posterior))
+        if higher is not None and higher.log_posterior > least:
+            return higher
+    return None
 
 
 def curvatures(problem: OwnProblem, values: Array, where: Index) -> Array:
