@@ -153,6 +153,16 @@ LABELS = [
     (False, [CODE.astype(bool), CODE.astype(bool).astype(object), (CODE > 0).tolist()]),
     ("no", [*(WORDS.astype(each) for each in ("U", object, TEXT)), pl.Series(WORDS.tolist())]),
 ]
+
+
+def test_labels_on_dask_may_be_objects():
+    model, words = pcvm.RVMClassifier(width=1.0, basis=X[:6]), WORDS.astype(object)
+    wanted = model.fit(X, WORDS).predict_proba(X)
+    found = model.fit(LAZY, da.from_array(words, chunks=7)).predict_proba(X)
+    np.testing.assert_allclose(found, wanted, atol=1e-8)
+    assert model.classes_.tolist() == ["no", "yes"]
+
+
 SINGLE = "y has labels of the type.s. {}, such as .*; needed text alone, bools alone, or"
 OTHER_LABELS = [
     *(([None, 0], "y has labels that are"), ([np.nan, 0], "y has labels"), ([pd.NA, 0], "y has labels")),

@@ -77,6 +77,10 @@ class SumsRequest:
     hessian: Callable[[Array, Any], Array] | None = None
     every: int = 1
 
+    def over(self, chunks: Iterable[tuple[Array, Array]]) -> "Sums":
+        """Return the sums over chunks of rows: inputs and targets."""
+        return _summed(chunks, self)
+
 
 @dataclass(frozen=True)
 class Sums:
@@ -220,13 +224,13 @@ class ArrayRows:
         """Number of rows."""
         return len(self.X)
 
-    def sums(self, request: SumsRequest) -> Sums:
-        """Return sums over all rows."""
+    def sums(self, request: Any) -> Any:
+        """Return sums over all rows: what a request's `over` returns, added by ``+``."""
 
-        def part(job: int) -> Sums:  # of every n_jobs-th chunk
+        def part(job: int) -> Any:  # of every n_jobs-th chunk
             places = islice(row_blocks(self.n_obs, self.chunk), job, None, self.n_jobs)
             chunks = ((np.asarray(self.X[rows], dtype=float), self.label[rows]) for rows in places)
-            return _summed(chunks, request)
+            return request.over(chunks)
 
         return reduce(add, _in_threads(part, self.n_jobs))
 

@@ -64,6 +64,8 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
     """
 
     _is_multiclass: ClassVar[bool] = True
+    #: how many copies of a chunk of rows on Dask are in memory
+    _copies: ClassVar[int] = 1
     #: the estimator for several classes, where this one takes two
     _multiclass_name: ClassVar[str] = ""
     class_weight: Any
@@ -116,7 +118,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         self.__dict__.update(reader._reading())
         self.classes_, label = np.unique(part.label, return_inverse=True)
         # rows that are equal stay as they are, since all parts have the same basis functions
-        data = TrainingData(part.X, label, part.weight, groups=part.groups, encoding=part.encoding)
+        data = replace(part, label=label, given=None, copies=None)
         with self._running(data):
             estimation.fit(data)
         return self
@@ -178,10 +180,9 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
                 "needed arrays in memory (with a memory_limit they go in chunks)"
             )
         if self.basis is None or isinstance(self.basis, str):
-            kind = "labels" if self._is_multiclass else "signs"
             raise ValueError(
                 f"basis={self.basis!r} is a basis function on every row; for Dask arrays needed a number of "
-                f"rows to choose, or (centres, {kind})"
+                "rows to choose, or given centres"
             )
         if self.categorical_features is not None and not isinstance(self.categorical_features, str):
             raise ValueError(
@@ -190,7 +191,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
             )
         lazy, n_basis = as_dask(X), int(self._n_bases(0))
         limit = np.inf if self.memory_limit is None else self.memory_limit
-        chunk = chunk_rows(limit, n_basis, lazy.shape[-1])
+        chunk = chunk_rows(limit, n_basis, lazy.shape[-1], copies=self._copies)
         rows, self.classes_ = dask_rows(lazy, y, chunk, multiclass=self._is_multiclass)
         some, label = gathered(rows, max(WIDTH_ROWS, 20 * n_basis))
         self._named(X, some[:1])

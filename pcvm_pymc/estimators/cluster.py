@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.design import ArrayRows, Sums, SumsRequest
+from pcvm_pymc.core.design import ArrayRows
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.probit import Array
@@ -39,8 +39,8 @@ class DaskRows:
         blocks = (each.to_delayed(optimize_graph=False).ravel() for each in self._arrays)
         self.blocks = tuple(zip(*blocks, strict=True))
 
-    def sums(self, request: SumsRequest) -> Sums:
-        """Return sums over all rows."""
+    def sums(self, request: Any) -> Any:
+        """Return sums over all rows, as those of `ArrayRows`."""
         asked = dask.delayed(request, pure=False, traverse=False)  # has no Dask collections
         parts = [_sums_of(X, label, asked, self.chunk) for X, label in self.blocks]
         while len(parts) > 1:
@@ -53,7 +53,7 @@ class DaskRows:
         return DaskRows(X, da.where(label == number, 1.0, -1.0), self.chunk)
 
 
-def _block_sums(X: Array, label: Array, request: SumsRequest, chunk: int) -> Sums:
+def _block_sums(X: Array, label: Array, request: Any, chunk: int) -> Any:
     return ArrayRows(X, label, chunk).sums(request)
 
 
@@ -96,7 +96,8 @@ def dask_rows(
         needed = "two or more" if multiclass else "two"
         raise ValueError(f"y has {len(classes)} classes; needed {needed}")
     if multiclass:
-        return DaskRows(X, da.searchsorted(da.from_array(classes), y), chunk), classes
+        number = y.map_blocks(partial(np.searchsorted, classes), dtype=np.int64)
+        return DaskRows(X, number, chunk), classes
     return DaskRows(X, da.where(y == classes[1], 1.0, -1.0), chunk), classes
 
 

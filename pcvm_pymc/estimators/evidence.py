@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from sklearn.base import clone, is_classifier
 
-from pcvm_pymc.core.design import row_blocks
+from pcvm_pymc.core.design import StreamedDesign, row_blocks
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.evidence import (
     ComputedBases,
@@ -212,13 +212,14 @@ class Evidence(Estimation):
         rng = np.random.default_rng(as_seed(model.random_state))
         if limit is None:
             check_room(len(data.X), len(centres))
-        elif not chunk:  # is there room?
+        elif not chunk and data.stream is None:  # is there room?
             self.problem(data, centres.points, model._kernel_at(1.0), limit)
 
         # at which width
         few, most = data, None
         if isinstance(model.width, str):
-            few, most = model._search_rows(data, rng, in_chunks=limit is not None)
+            in_chunks = limit is not None or data.stream is not None
+            few, most = model._search_rows(data, rng, in_chunks=in_chunks)
         choice = choose(self, few, rng, most=most)
         choice.publish(model)
         where = data, centres.points, choice.parts(model._kernel_at)[0][0]
@@ -297,7 +298,10 @@ class Evidence(Estimation):
         """Return the rows, of several classes once for each class against the rest."""
         n_classes = len(vars(self.model).get("classes_", ()))
         numbers = range(n_classes) if n_classes > 2 else ()
-        return [replace(data, label=data.label == c) for c in numbers] or [data]
+        rows = data.stream
+        each = [None if rows is None else rows.against_rest(c) for c in numbers]
+        parts = [replace(data, label=data.label == c, stream=each[c]) for c in numbers]
+        return parts or [data]
 
     def limit(self, X: Array) -> float | None:
         """Return the memory limit: a given one, or where many rows need one."""
@@ -335,9 +339,12 @@ class Evidence(Estimation):
     def problem(
         self, data: TrainingData, points: Array, kernel: KernelPiece, limit: float | None = None
     ) -> EvidenceProblem:
-        """Return the problem of some rows, basis functions in memory or computed within a memory limit."""
-        Phi: Any = ComputedBases(data.X, points, kernel, limit) if limit else kernel(data.X, points)
+        """Return the problem of some rows: basis functions in memory, within a memory limit, or on Dask."""
         likelihood = self.model._likelihood()
+        if data.stream is not None:
+            design = StreamedDesign(data.stream.against_rest(1), points, kernel)
+            return EvidenceProblem(design, np.empty(0), likelihood)
+        Phi: Any = ComputedBases(data.X, points, kernel, limit) if limit else kernel(data.X, points)
         likelihood = likelihood if data.weight is None else Weighted(likelihood)
         if is_classifier(self.model):
             data = replace(data, label=2.0 * data.label - 1.0)

@@ -70,7 +70,8 @@ class RVMClassifier(KernelClassifier):
         Bytes for basis functions. With a limit they are computed when they are needed, some rows and columns
         at a time, and only those of 64 candidates are kept, and those of the vectors, which the limit does
         not count: for many rows, all of which may be candidates; ``"sequential"`` only. A width that is not
-        a number is then chosen on at most 5000 rows.
+        a number is then chosen on at most 5000 rows. Dask arrays are taken too, with a number of bases or
+        given centres: the limit is then that of a chunk, and no column of all rows is ever in memory.
     class_weight : dict, "balanced" or None
         As for `PCVMClassifier`.
     link : {"logit", "probit"} or Likelihood
@@ -156,6 +157,7 @@ class RVMClassifier(KernelClassifier):
 
     _system = FAMILY["rvm_classification"]
     _scores_all_rows = True
+    _copies = 4  # the triangular factor of a chunk takes as much as itself, twice
     _parameter_constraints = _CONSTRAINTS
     _estimations: ClassVar[Mapping[str, Any]] = {
         "auto": Evidence.of,
@@ -169,13 +171,6 @@ class RVMClassifier(KernelClassifier):
     @override
     def _likelihood(self) -> Likelihood:
         return named_likelihood(self.link, self._system.likelihoods, "link")
-
-    @override
-    def _dask_training(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
-        raise ValueError(
-            "X is a Dask array; RVMClassifier needs rows in memory, or take MRVMClassifier (with a "
-            "memory_limit basis functions are computed when they are needed)"
-        )
 
     @override
     def _centres(self, data: TrainingData, basis: Any, most: int | None = None) -> Centres:

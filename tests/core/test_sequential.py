@@ -12,6 +12,7 @@ from problems import blobs, fixed_rng, refused
 from random_problems import case, state_at
 
 from pcvm_pymc import MatrixRBF, Status
+from pcvm_pymc.core.design import ArrayRows, StreamedDesign
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, columns, posterior, rank_one
 from pcvm_pymc.core.evidence.active_set import gains, leave_one_out, scanned
 from pcvm_pymc.core.evidence.columns import ComputedBases, DenseColumns, LowRankColumns
@@ -350,6 +351,43 @@ def test_streamed_bases_are_never_in_memory_as_a_whole():
     tracemalloc.stop()
     assert result.status is Status.ITERATION_LIMIT
     assert peak < 3e7  # they are 128 MB
+
+
+def elsewhere_and_whole(X, label, centres, width, name, **more):
+    """Return the fits to rows that a design reads in chunks, and to basis functions in memory."""
+    design = StreamedDesign(ArrayRows(X, label, 17, n_jobs=2), centres, RBF(width))
+    whole = EvidenceProblem(RBF(width)(X, centres), label, name, **more)
+    return fit_rvm(EvidenceProblem(design, np.empty(0), name, **more)), fit_rvm(whole)
+
+
+@pytest.mark.parametrize("name", ["logit", "probit"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_rows_that_lie_elsewhere_change_nothing(name, bias):
+    """A centre is far from all rows."""
+    rng = fixed_rng(7)
+    X = rng.normal(size=(100, 2))
+    label = np.where(X[:, 0] - X[:, 1] + 0.3 * rng.normal(size=100) > 0, 1.0, -1.0)
+    centres = np.vstack([X[:70], X[:1] + 1e3])
+    elsewhere, whole = elsewhere_and_whole(X, label, centres, 0.8, name, bias=bias)
+    np.testing.assert_array_equal(elsewhere.active, whole.active)
+    np.testing.assert_allclose(elsewhere.weight, whole.weight, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(elsewhere.covariance, whole.covariance, rtol=1e-6, atol=1e-9)
+    assert elsewhere.bias == pytest.approx(whole.bias, rel=1e-6)
+    assert elsewhere.log_evidence == pytest.approx(whole.log_evidence, abs=1e-9)
+    assert elsewhere.latent.size == 0
+
+
+def test_wide_bases_of_rows_that_lie_elsewhere_are_found_too():
+    X = fixed_rng(7).normal(size=(100, 20))
+    label = np.where(X[:, 0] > X[:, 1], 1.0, -1.0)
+    elsewhere, whole = elsewhere_and_whole(X, label, X[:70], 20.0, "logit")
+    assert len(elsewhere.active) > 2  # a search from the empty model alone ends with one or none
+    assert elsewhere.log_evidence == pytest.approx(whole.log_evidence, abs=0.1)
+
+
+def test_targets_of_rows_that_lie_elsewhere_are_labels():
+    design = StreamedDesign(ArrayRows(np.zeros((5, 1)), np.zeros(5), 2), np.zeros((1, 1)), RBF(1.0))
+    refused("need labels; found likelihood='normal'", EvidenceProblem, design, np.empty(0))
 
 
 def test_what_streamed_bases_cannot_do_is_refused():

@@ -37,6 +37,7 @@ BOTTOM_UP = {"estimation": "bottom-up", "width": 1.5, "basis": 30, "class_weight
 BALANCED = {"width": 1.5, "class_weight": "balanced"}
 UP = {"estimation": "bottom-up", "width": 1.5, "tol": 1e-2, "basis": (THREE[::9], TREES[::9])}
 FEW = {"width": 1.5, "random_state": 3}
+NARROW = {"width": 0.7, "basis": THREE[::3]}
 OWN = {"std": "weights"}  # the process takes as many rows as there is room for
 #: estimator, data, limit in bytes, what it differs by, and an attribute that is compared so, too
 CASES = {
@@ -59,6 +60,9 @@ CASES = {
     "mRVM1": (MRVM(**UP), "three", 3e5, 1e-7, None),
     "RVM": (RVM(**BALANCED), "eighty", 2e5, 1e-8, "weight_"),
     "RVM, three": (RVM(**BALANCED), "three", 2e5, 1e-8, "weight_"),
+    "RVM, centres": (RVM(width=1.5, basis=X[:60]), "two", 1e6, 1e-8, "weight_"),
+    "RVM, probit": (RVM(**NARROW, link="probit"), "three", 2e5, 1e-8, "weight_"),
+    "RVM, its width": (RVM(basis=THREE[::3], width="evidence"), "three", 2e5, 1e-8, "weight_"),
     "regression": (NUMBERS(**FEW, **OWN, basis=30), "numbers", 1e6, 1e-6, None),
     "batch": (NUMBERS(**FEW, **OWN, basis=30, method="batch"), "numbers", 1e6, 1e-6, None),
     "regression on every row": (NUMBERS(**FEW, **OWN), "numbers", 1e6, 1e-6, None),
@@ -66,6 +70,7 @@ CASES = {
 THREADED = {"PCVM", "PCVM, jeffreys", "PCVM, bottom-up", "sparse, linear", "mRVM2", "mPCVM2"}
 DASK = [name for name in CASES if name.startswith("m")]
 DASK += ["PCVM, proper", "PCVM, jeffreys", "sparse, laplace", "sparse, jeffreys"]
+DASK += ["RVM, centres", "RVM, probit", "RVM, its width"]
 synchronous = pytest.mark.usefixtures("one_thread")
 
 
@@ -125,7 +130,7 @@ def test_dask_arrays_give_the_same_fit(name, scheduler, in_memory):
         if attribute:
             found_, wanted_ = getattr(found, attribute), getattr(wanted, attribute)
             np.testing.assert_allclose(found_, wanted_, atol=atol)
-        for each in ("relevance_vectors_", "classes_", "n_features_in_"):
+        for each in ("relevance_vectors_", "classes_", "n_features_in_", "width_"):
             np.testing.assert_array_equal(getattr(found, each), getattr(wanted, each))
         np.testing.assert_array_equal(found.predict(lazy).compute(), wanted.predict(rows))
         scores = wanted.decision_function(rows)
@@ -281,14 +286,34 @@ BAD_DASK_INPUT = [
     (MRVM(**TOP_DOWN), ROWS, MORE, "basis=.auto. is a basis function on every row"),
     (MRVM(**TOP_DOWN, basis=9), ROWS, np.ones(400), "has 1 classes; needed two or more"),
     (SPARSE(), ROWS, WORDS, "rows in Dask arrays need features='kernel'"),
-    (RVM(width=1.0, basis=9), ROWS, WORDS, "RVMClassifier needs rows in memory"),
+    (RVM(width=1.0), ROWS, WORDS, "basis=.auto. is a basis function on every row"),
+    (RVM(width=1.0, basis=9, method="batch"), ROWS, WORDS, "method='batch': it needs the basis"),
+    (RVM(width=1.0, basis=9, estimation="posterior"), ROWS, WORDS, "estimation='posterior'"),
+    (RVM(width=1.0, basis=9, class_weight="balanced"), ROWS, WORDS, "class_weight was given"),
+    (RVM(width=1.0, basis=9, memory_limit=1e3), ROWS, WORDS, "too small for 9 bases"),
 ]
 
 
-@pytest.mark.parametrize(("model", "rows", "y", "words"), BAD_DASK_INPUT, ids=range(9))
+@pytest.mark.parametrize(("model", "rows", "y", "words"), BAD_DASK_INPUT, ids=range(13))
 @synchronous
 def test_bad_dask_input_is_named(model, rows, y, words):
     refused(words, model.fit, rows, y)
+
+
+@synchronous
+def test_relevance_vectors_of_dask_rows_need_no_column_of_all_rows():
+    """In memory 64 candidates and the vectors of 100,000 rows are 50 MB and more."""
+    rows, label = blobs(100_000, seed=96)
+    model = RVM(width=1.5, basis=rows[:40], memory_limit=4e6, max_iter=3)
+    lazy, y = da.from_array(rows, chunks=(20_000, 2)), da.from_array(label, chunks=20_000)
+    with pytest.warns(UserWarning, match="max_iter"):
+        model.fit(lazy[:2000], y[:2000])
+    tracemalloc.start()
+    with pytest.warns(UserWarning, match="max_iter"):
+        model.fit(lazy, y)
+    peak = tracemalloc.get_traced_memory()[1] - 12 * rows.nbytes
+    tracemalloc.stop()
+    assert peak < 4e6
 
 
 @synchronous

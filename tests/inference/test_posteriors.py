@@ -181,7 +181,7 @@ def test_what_is_no_mixture(parts, mixed):
         (parts, [1.0, 1e-6], "without a draw of 60"),
         ([parts[0], fewer], WEIGHTS, r"posteriors\[1\] differs .* other rows or bases"),
         ([parts[0], shorter], WEIGHTS, r"posteriors\[1\] has sizes"),
-        ([mixed], [1.0], r"posteriors\[0\] is not of a model whose kernel has a known width"),
+        ([mixed], [1.0], r"posteriors\[0\] is not from sample, or not of a builder's model"),
         ([1], [1.0], r"posteriors\[0\]"),
     ):
         refused(words, pcvm.mixture, posteriors, weights)

@@ -8,7 +8,7 @@ from scipy.linalg import LinAlgError
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from pcvm_pymc.core.design import row_blocks
-from pcvm_pymc.core.evidence.columns import Columns, Index, LowRankColumns
+from pcvm_pymc.core.evidence.columns import Columns, Index, LowRankColumns, SummedColumns
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 
@@ -184,6 +184,54 @@ def posterior(
     )
 
 
+def posterior_of(
+    columns: Columns, model: Model, target: Array, likelihood: Likelihood
+) -> Posterior:
+    """Return the `posterior` of some columns.
+
+    Of rows that lie elsewhere Newton's method takes a pass over them for each point. Their latent values stay
+    there: the posterior has none, and as slopes and curvatures those of the triangular factor.
+
+    Parameters
+    ----------
+    columns : DenseColumns, StreamedColumns or SummedColumns
+    model : tuple of ndarray, shape (m,) each
+        Columns in the model, their precisions, and where Newton's method begins.
+    target : ndarray, shape (n_obs,)
+    likelihood : Likelihood
+    """
+    index, alpha, mean = model
+    if not isinstance(columns, SummedColumns):
+        return posterior(columns.take(index), alpha, target, likelihood, mean)
+    some, scale = columns.among(index), 1.0 / np.sqrt(alpha)
+
+    def at(v: Array) -> tuple[float, Array]:
+        found = some.triangle(scale * v)
+        return found.log_likelihood - 0.5 * float(v @ v), found.factor
+
+    v, last = mean / scale, np.inf
+    value, T = at(v)
+    for _ in range(_NEWTON_STEPS):
+        Z, ones = T[:, :-1] * scale, np.ones(len(T))
+        R, gradient = factor_of(Z, ones), Z.T @ T[:, -1] - v
+        step = dpotrs(R, gradient)[0] if len(v) else gradient
+        decrement = float(gradient @ step)
+        if decrement <= _NEWTON_DECREMENT or (decrement < 1e-8 and decrement >= last):
+            break
+        last = decrement
+        for halvings in range(30):
+            point = v + 0.5**halvings * step
+            found, there = at(point)
+            if found >= value - 1e-13 * (1.0 + abs(value)):
+                break
+        else:
+            break
+        v, value, T = point, found, there
+    half_log_det = float(np.log(np.abs(np.diag(R))).sum())
+    latent = np.empty(0)
+    return Posterior(scale * v, R, alpha, latent, T[:, -1], ones, value - half_log_det)
+
+
 @dataclass(frozen=True)
 class ActiveSet:
     """The bases in a model, and what every basis would add to it (Laplace's approximation, if not quadratic).
@@ -200,6 +248,8 @@ class ActiveSet:
         ``phi' C^-1 phi`` and ``phi' C^-1 t`` of every column, with the whole of C = B^-1 + Phi A^-1 Phi'
         (Chmielewski et al. 2019 eq. 13, corrected: its first line has C_-i for C).
     log_evidence : float
+    triangle : ndarray, shape (n_rows, n_columns), optional
+        All columns in the triangular factor of rows that lie elsewhere.
     """
 
     index: Index
@@ -209,6 +259,7 @@ class ActiveSet:
     S: Array
     Q: Array
     log_evidence: float
+    triangle: Array | None = None
 
     @property
     def model(self) -> Model:
@@ -218,7 +269,8 @@ class ActiveSet:
     def among(self, number: Index) -> "ActiveSet":
         """Return the state over some columns, ascending, those in the model among them."""
         index = np.searchsorted(number, self.index)
-        return replace(self, index=index, S=self.S[number], Q=self.Q[number])
+        triangle = None if self.triangle is None else self.triangle[:, number]
+        return replace(self, index=index, S=self.S[number], Q=self.Q[number], triangle=triangle)
 
 
 def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Model) -> ActiveSet:
@@ -229,15 +281,22 @@ def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Mode
 
     Parameters
     ----------
-    columns : DenseColumns or StreamedColumns
+    columns : DenseColumns, StreamedColumns or SummedColumns
     target : ndarray, shape (n_obs,)
     likelihood : Likelihood
     model : tuple of ndarray, shape (m,) each
         Columns in the model, their precisions, and the mean of their weights: the start of Newton's method.
     """
-    index, alpha, mean = model
+    index, alpha, _ = model
+    end = posterior_of(columns, model, target, likelihood)
+    if isinstance(columns, SummedColumns):
+        weight = np.zeros(columns.shape[1])
+        weight[index] = end.mean
+        T = columns.triangle(weight).factor
+        rows, end = T[:, :-1], replace(end, curvature=np.ones(len(T)))
+        S, Q = sum_of_squares(end.orthogonal(rows[:, index]), rows), T[:, -1] @ rows
+        return ActiveSet(index, alpha, end.mean, end.covariance, S, Q, end.log_evidence, rows)
     Phi = columns.take(index)
-    end = posterior(Phi, alpha, target, likelihood, mean)
     root = np.sqrt(end.curvature)
     S, Q = np.empty(columns.shape[1]), np.empty(columns.shape[1])
     upper, lower = end.orthogonal(Phi)

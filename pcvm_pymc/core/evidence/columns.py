@@ -1,6 +1,6 @@
-"""Candidate basis functions as columns of unit norm: in memory, or streamed in blocks of rows and columns."""
+"""Candidate basis functions as columns of unit norm: in memory, streamed in blocks, or of rows elsewhere."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dpstrf
 
-from pcvm_pymc.core.design import BasisFunctions, row_blocks
+from pcvm_pymc.core.design import BasisFunctions, StreamedDesign, row_blocks
 from pcvm_pymc.core.pieces.kernels import KernelPiece
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import blas_thread_count, one_blas_thread
 
@@ -104,6 +105,10 @@ class DenseColumns:
         out /= self.norm[place]
         return out
 
+    def among(self, some: Index) -> "DenseColumns":
+        """Return some of the columns."""
+        return DenseColumns(self.take(some), None)
+
     def products(self, left: Array, weight: Array, place: Index) -> tuple[Array, Array]:
         """Return inner products with vectors, and ``phi' diag(weight) phi``, of all columns."""
         U = np.hstack([left.T @ self.constant, left.T @ self.Phi]) / self.norm
@@ -149,6 +154,10 @@ class StreamedColumns:
         for rows, Phi in self.tiles(place):
             np.divide(Phi, self.norm[place], out=out[rows])
         return out
+
+    def among(self, some: Index) -> DenseColumns:
+        """Return some of the columns, in memory."""
+        return DenseColumns(self.take(some), None)
 
     def tiles(self, place: Index) -> Iterator[tuple[slice, Array]]:
         """Yield some columns, not divided by their norms, in blocks of rows."""
@@ -256,4 +265,97 @@ class LowRankColumns(StreamedColumns):
         return None
 
 
-type Columns = DenseColumns | StreamedColumns
+# --- rows that lie elsewhere -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Triangle:
+    """What rows say at given weights; that of parts is added by ``+``.
+
+    Attributes
+    ----------
+    log_likelihood : float
+    factor : ndarray, shape (n_columns + 1 at most, n_columns + 1)
+        Triangular factor of ``[sqrt(B) Phi, g / sqrt(B)]``, with g and B the slopes and curvatures of the
+        rows' log likelihoods: it has all inner products under B, with the digits of the rows.
+    """
+
+    log_likelihood: float
+    factor: Array
+
+    def __add__(self, other: "Triangle") -> "Triangle":
+        factor = np.linalg.qr(np.vstack([self.factor, other.factor]), mode="r")
+        return Triangle(self.log_likelihood + other.log_likelihood, factor)
+
+
+@dataclass(frozen=True)
+class SummedColumns:
+    """Columns of unit norm of rows that lie elsewhere, as on Dask: each pass over them brings a `Triangle`.
+
+    Attributes
+    ----------
+    design : StreamedDesign
+    likelihood : Likelihood
+    number : ndarray of int, shape (n_columns,)
+        Of the centres; -1 is a constant.
+    norm : ndarray, shape (n_columns,)
+        What columns are divided by, infinite where they count as zeros.
+    weight : ndarray, shape (n_columns,)
+        Where a pass is asked for the triangle.
+    """
+
+    design: StreamedDesign
+    likelihood: Likelihood
+    number: Index
+    norm: Array
+    weight: Array
+
+    @classmethod
+    def of(cls, design: StreamedDesign, likelihood: Likelihood, bias: bool) -> "SummedColumns":
+        """Return all columns, after a constant if there is one; a pass over the rows gives their norms."""
+        n_basis = len(design.centres)
+        at = np.zeros((n_basis, 1)), np.zeros(1)
+        square = design.sums(at, likelihood.terms, gram="unit").gram.diagonal()
+        number = np.arange(-int(bias), n_basis)
+        return cls(design, likelihood, number, norms(square[number]), np.zeros(len(number)))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n_obs, n_columns)."""
+        return self.design.shape[0], len(self.number)
+
+    def among(self, some: Index) -> "SummedColumns":
+        """Return some of the columns."""
+        return replace(
+            self, number=self.number[some], norm=self.norm[some], weight=self.weight[some]
+        )
+
+    def triangle(self, weight: Array) -> Triangle:
+        """Return what the rows say at given weights of the columns."""
+        some = self.number[self.number >= 0]
+        number = np.where(self.number < 0, -1, np.cumsum(self.number >= 0) - 1)
+        design = replace(self.design, rows=None, centres=self.design.centres[some])
+        asked = replace(self, design=design, number=number, weight=weight)
+        found: Triangle = self.design.rows.sums(asked)
+        return found
+
+    def over(self, chunks: Iterable[tuple[Array, Array]]) -> Triangle:
+        """Return the triangle of chunks of rows: inputs and labels."""
+        basis, of_basis = BasisFunctions(self.design.centres, self.design.kernel), self.number >= 0
+        value, R = 0.0, np.empty((0, len(self.number) + 1))
+        for X, label in chunks:
+            both = np.vstack([R, np.ones((len(X), R.shape[1]))])
+            Phi, slope = both[len(R) :, :-1], both[len(R) :, -1]
+            if of_basis.any():
+                Phi[:, of_basis] = basis(X)
+            Phi /= self.norm
+            latent = Phi @ self.weight
+            root = np.sqrt(self.likelihood.curvature(latent, label))
+            value += self.likelihood.log_likelihood(latent, label)
+            slope[:] = self.likelihood.score(latent, label) / root.clip(np.finfo(float).tiny)
+            Phi *= root[:, None]
+            R = np.linalg.qr(both, mode="r")
+        return Triangle(value, R)
+
+
+type Columns = DenseColumns | StreamedColumns | SummedColumns

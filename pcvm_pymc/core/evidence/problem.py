@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.design import StreamedDesign
-from pcvm_pymc.core.evidence.active_set import Model, posterior
+from pcvm_pymc.core.evidence.active_set import Model, posterior_of
 from pcvm_pymc.core.evidence.columns import (
     Columns,
     ComputedBases,
@@ -17,6 +17,7 @@ from pcvm_pymc.core.evidence.columns import (
     Index,
     LowRankColumns,
     StreamedColumns,
+    SummedColumns,
 )
 from pcvm_pymc.core.family import FAMILY, as_likelihood, check_solver
 from pcvm_pymc.core.pieces.likelihoods import (
@@ -51,10 +52,11 @@ class EvidenceProblem:
 
     Attributes
     ----------
-    Phi : ndarray, shape (n_obs, n_basis), or ComputedBases
-        Basis functions at the training inputs, in any unit; zero and equal columns are allowed.
+    Phi : ndarray, shape (n_obs, n_basis), ComputedBases or StreamedDesign
+        Basis functions at the training inputs, in any unit; zero and equal columns are allowed. A design
+        whose rows lie elsewhere is for labels.
     target : ndarray, shape (n_obs,)
-        Numbers, or labels -1. and +1., as the likelihood has them.
+        Numbers, or labels -1. and +1., as the likelihood has them; a design has its own, and none are here.
     likelihood : Likelihood
         One of the rows of `FAMILY` that the evidence is maximised for.
     bias : bool
@@ -76,7 +78,7 @@ class EvidenceProblem:
 
     def __init__(
         self,
-        Phi: Array | ComputedBases,
+        Phi: Array | ComputedBases | StreamedDesign,
         target: Array,
         likelihood: str | Likelihood = "normal",
         *,
@@ -95,6 +97,11 @@ class EvidenceProblem:
         elif noise is not None:
             raise ValueError(
                 f"noise={noise} was given with likelihood={piece.name!r}, which has none"
+            )
+        if isinstance(Phi, StreamedDesign) and piece.targets == "numbers":
+            raise ValueError(
+                f"rows that lie elsewhere need labels; found likelihood={piece.name!r}: give basis functions "
+                "in memory, ComputedBases, or a rotated_problem"
             )
         piece.check_targets(target)
         constant = np.ones(len(target)) if constant is None else constant
@@ -194,6 +201,8 @@ def columns_of(problem: EvidenceProblem) -> Columns:
     if isinstance(problem.Phi, ComputedBases):
         at = problem.Phi, problem.bias
         return LowRankColumns.of(*at) or StreamedColumns(*at)
+    if isinstance(problem.Phi, StreamedDesign):
+        return SummedColumns.of(problem.Phi, problem.likelihood, problem.bias)
     return DenseColumns(problem.Phi, problem.constant if problem.bias else None)
 
 
@@ -363,7 +372,7 @@ class EvidenceResult(Ended):
     noise : float
         Standard deviation of the targets; NaN for classification.
     latent : ndarray, shape (n_obs,)
-        Mean latent function at the training inputs.
+        Mean latent function at the training inputs; none of rows that lie elsewhere.
     log_evidence : float
         Log marginal likelihood: exact for normal noise, else Laplace's approximation.
     status : Status
@@ -406,7 +415,7 @@ def result_at(
         columns.norm[index],
         int(problem.bias),
     )
-    end = posterior(columns.take(index), precision, problem.centred, likelihood, mean)
+    end = posterior_of(columns, (index, precision, mean), problem.centred, likelihood)
     weight, alpha = np.zeros(columns.shape[1]), np.full(columns.shape[1], np.inf)
     weight[index], alpha[index] = end.mean / norm, end.alpha * norm * norm
     has_bias = int(first and len(index) > 0 and index[0] == 0)

@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.evidence.active_set import ActiveSet, Model, gains, posterior, scanned
+from pcvm_pymc.core.evidence.active_set import (
+    ActiveSet,
+    Model,
+    gains,
+    posterior,
+    posterior_of,
+    scanned,
+)
 from pcvm_pymc.core.evidence.columns import Columns, DenseColumns, Index
 from pcvm_pymc.core.evidence.problem import (
     NOISE_FLOOR,
@@ -91,8 +98,8 @@ def fit_sequential(
     if not (few and is_poor and ended):
         return result
     index = np.unique(np.linspace(0, columns.shape[1] - 1, _CANDIDATES).astype(np.int64))
-    Phi, likelihood = columns.take(index), problem.likelihood.with_noise(noise)
-    ends = [posterior(Phi, np.full(len(index), a), problem.centred, likelihood) for a in _SHARED]
+    given, zero = (problem.centred, problem.likelihood.with_noise(noise)), np.zeros(len(index))
+    ends = [posterior_of(columns, (index, zero + a, zero), *given) for a in _SHARED]
     best = max(ends, key=lambda end: end.log_evidence)
     again = Search(problem, columns, options, noise).result((index, best.alpha, best.mean))
     return again if again.log_evidence > result.log_evidence + _WORTHWHILE else result
@@ -126,7 +133,7 @@ class Search:
             gain, before = gains(state)[0], len(self.trace)
             if gain.max(initial=0.0) >= self.options.tol:
                 some = _promising(gain, state.index, self.options.tol)
-                state = self._among(DenseColumns(columns.take(some), None), state.among(some), some)
+                state = self._among(columns.among(some), state.among(some), some)
                 if len(some) < columns.shape[1]:
                     state = self._scanned(columns, (some[state.index], state.alpha, state.mean))
             if len(self.trace) > before:
@@ -148,10 +155,11 @@ class Search:
             self.problem, self.columns, model, noise=noise, status=status, trace=self.trace
         )
 
-    def _among(self, columns: DenseColumns, state: ActiveSet, number: Index) -> ActiveSet:
+    def _among(self, columns: Any, state: ActiveSet, number: Index) -> ActiveSet:
         """Search until none of some columns gains; `number` are theirs among all."""
-        Phi, target, inner = columns.Phi, self.problem.centred, None
+        inner = None
         if self.is_quadratic:
+            Phi, target = columns.Phi, self.problem.centred
             none, square = np.empty((len(number), 0)), float(target @ target)
             inner = Quadratic(none, Phi.T @ Phi, target @ Phi, square, float(self.problem.n_obs))
         is_converged, found = False, None
@@ -167,7 +175,7 @@ class Search:
         return state
 
     def _step(
-        self, columns: DenseColumns, state: ActiveSet, number: Index, inner: Any
+        self, columns: Any, state: ActiveSet, number: Index, inner: Any
     ) -> tuple[ActiveSet | None, bool]:
         """Return the state after changes that gain, None where none is made, and whether none gains any more.
 
@@ -192,7 +200,7 @@ class Search:
         return self._careful_step(columns, state, number, inner)
 
     def _careful_step(
-        self, columns: DenseColumns, state: ActiveSet, number: Index, inner: Any
+        self, columns: Any, state: ActiveSet, number: Index, inner: Any
     ) -> tuple[ActiveSet | None, bool]:
         """Return the same after a few changes, of the quadratic model at the mode where there is no other.
 
@@ -201,11 +209,13 @@ class Search:
         change that lowers Laplace's evidence is made, by less if it re-estimates.
         """
         if not self.is_quadratic:
-            Phi, index = columns.Phi, state.index
-            likelihood = self.problem.likelihood.with_noise(self.noise)
-            curvature = likelihood.curvature(Phi[:, index] @ state.mean, self.problem.centred)
-            weighted = np.sqrt(curvature)[:, None] * Phi
-            gram = np.empty((Phi.shape[1], Phi.shape[1]))
+            weighted, index = state.triangle, state.index
+            if weighted is None:
+                latent = columns.Phi[:, index] @ state.mean
+                likelihood = self.problem.likelihood.with_noise(self.noise)
+                curvature = likelihood.curvature(latent, self.problem.centred)
+                weighted = np.sqrt(curvature)[:, None] * columns.Phi
+            gram = np.empty((weighted.shape[1], weighted.shape[1]))
             np.fill_diagonal(gram, np.nan)  # columns outside the model: computed when needed
             gram[index] = weighted[:, index].T @ weighted
             inner = Quadratic(weighted.T, gram, np.empty(len(gram)), 0.0, 0.0)
@@ -266,7 +276,7 @@ class Search:
             columns, self.problem.centred, self.problem.likelihood.with_noise(self.noise), model
         )
 
-    def _next_noise(self, columns: Columns, state: ActiveSet) -> float:
+    def _next_noise(self, columns: Any, state: ActiveSet) -> float:
         latent = columns.take(state.index) @ state.mean
         determined = len(state.index) - float(state.alpha @ state.covariance.diagonal())
         return self.problem.noise_at(latent, determined, self.noise)

@@ -34,7 +34,8 @@ def fit_random(
     options : EvidenceOptions, optional
     random_state : int, numpy.random.Generator or None
     """
-    options, columns = options or EvidenceOptions(), columns_of(problem)
+    columns: Any = columns_of(problem)
+    options = options or EvidenceOptions()
     rng = np.random.default_rng(random_state)
     noise, noise_moves = start_noise(problem, options), False
     none = np.empty(0)
