@@ -218,7 +218,7 @@ class Search:
             gram = np.empty((weighted.shape[1], weighted.shape[1]))
             np.fill_diagonal(gram, np.nan)  # columns outside the model: computed when needed
             gram[index] = weighted[:, index].T @ weighted
-            inner = Quadratic(weighted.T, gram, np.empty(len(gram)), 0.0, 0.0)
+            inner = Quadratic(np.ascontiguousarray(weighted.T), gram, np.empty(len(gram)), 0.0, 0.0)
         period = self.options.noise_period if self.noise_moves else 0
         for at_once in dict.fromkeys((min(self.n_at_once, period or _AT_ONCE), 1)):
             model, history, _ = self._changed(inner, state, at_once, _NO_SCHEDULE)
