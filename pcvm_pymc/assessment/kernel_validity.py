@@ -79,12 +79,17 @@ def validity(model: Any, X: ArrayLike, y: ArrayLike) -> Validity:
         raise ValueError(
             f"the model has {len(model.classes_)} classes; needed two: take each of model.machines_"
         )
+    if vars(model).get("noise_") == 0.0:
+        raise ValueError(
+            "the model has a known noise of each row (noise_std); needed a fit without"
+        )
     if is_classifier(model):
-        data = TrainingData(rows, 2.0 * model._known_labels(y, len(rows)) - 1.0).merged()
-        rows, target = data.X, data.label
-        latent = model.latent_moments(rows)[0]
+        target = 2.0 * model._known_labels(y, len(rows)) - 1.0
     else:
-        target, latent = as_targets(y, len(rows)), np.asarray(model.predict(rows))
+        target = as_targets(y, len(rows))
+    data = TrainingData(rows, target).merged()
+    rows, target = data.X, data.label
+    latent: Any = model.latent_moments(rows)[0] if is_classifier(model) else model.predict(rows)
     result, weight = machine.result, machine.row_weight
     likelihood: Any = model._likelihood_.with_noise(result.noise)
     if weight is not None:

@@ -297,6 +297,12 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
     prior: Any = results.prior_of(tree)
     if "rate" in point:  # d was unknown
         prior = replace(prior, d=float(point["rate"]), rate_shape=None)
+    of_rows = [name for name in ("sample_weight", "noise_std") if name in data]
+    if of_rows:
+        raise ValueError(
+            f"the model has {of_rows[0]}, which leave-one-out does not take; use RVMRegressor with "
+            "sklearn.model_selection.cross_validate"
+        )
     by_evidence, kind = "evidence_trace" in tree, pieces["bias"]
     if by_evidence and "precision" not in point:
         raise ValueError(

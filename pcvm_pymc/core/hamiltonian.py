@@ -13,10 +13,10 @@ from scipy.linalg import cholesky, eigh, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
-from pcvm_pymc.core.pieces.likelihoods import ScaleLikelihood
 from pcvm_pymc.core.pieces.priors import typical_size
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
+from pcvm_pymc.core.pieces.row_weights import plain_target
 from pcvm_pymc.core.problem import Problem
 
 _FARTHEST = 1e6  # latent values beyond are those of a trajectory that diverges
@@ -88,9 +88,10 @@ class LogPosterior:
     @cached_property
     def _noise_size(self) -> float | None:
         """Scale of the prior of an unknown noise; None where there is none."""
-        likelihood = self.problem.likelihood
-        unknown = isinstance(likelihood, ScaleLikelihood) and np.isnan(likelihood.noise)
-        return typical_size(self.problem.label) if unknown else None
+        likelihood: Any = self.problem.likelihood
+        unknown = likelihood.targets == "numbers" and np.isnan(getattr(likelihood, "noise", 1.0))
+        target = plain_target(self.problem.label)
+        return typical_size(target, self.problem.row_weight) if unknown else None
 
     @property
     def rate_column(self) -> int:
@@ -145,7 +146,7 @@ class LogPosterior:
         States whose latent values are out of all bounds have density zero.
         """
         A, prior, n = self._design, self.problem.hyperprior, len(parameters)
-        likelihood = self.problem.likelihood
+        likelihood, n_obs = self.problem.likelihood, self.problem.n_obs
         with np.errstate(over="ignore", invalid="ignore"):
             size, slope, scale = self._parts(parameters)
             columns = (scale * size).transpose(1, 0, 2).reshape(A.shape[1], -1)
@@ -159,7 +160,8 @@ class LogPosterior:
         flat = latent.reshape(-1, latent.shape[2]) if latent.shape[2] > 1 else latent.ravel()
         target = np.repeat(np.asarray(self.problem.label), n, axis=0)
         if self._noise_size is not None:
-            likelihood, target = likelihood.with_noise(1.0), target / np.tile(unit, len(A))
+            likelihood = likelihood.with_noise(1.0)
+            target.reshape(len(target), -1)[:, 0] /= np.tile(unit, len(A))
         density, score = likelihood.value_and_score(flat, target)
         data_slope = (A.T @ score.reshape(len(A), -1)).reshape(A.shape[1], n, -1).transpose(1, 0, 2)
 
@@ -186,9 +188,9 @@ class LogPosterior:
             # noise ~ N+(0, size^2), by its logarithm
             if self._noise_size is not None:
                 square = (unit / self._noise_size) ** 2
-                value += (1 - len(A)) * parameters[:, -1] - 0.5 * square
-                scale_slope = (score * (target - flat)).reshape(-1, n).sum(axis=0)
-                gradient = np.column_stack([gradient, scale_slope - len(A) + 1.0 - square])
+                value += (1.0 - n_obs) * parameters[:, -1] - 0.5 * square
+                scale_slope = (score * (plain_target(target) - flat)).reshape(-1, n).sum(axis=0)
+                gradient = np.column_stack([gradient, scale_slope - n_obs + 1.0 - square])
         value[outside], gradient[outside] = -np.inf, 0.0
         return value, gradient
 
@@ -249,14 +251,13 @@ class LogPosterior:
         # at zero the precision under a Laplace is infinite, that of its variance is not
         most = np.inf if hasattr(prior, "d") else 0.5 * prior.penalty**2
         given, J = np.minimum(self._precision(size[0]), most), np.abs(slope[0])
-        diagonal = (J**2 * given + J * (1.0 - J)).ravel()  # J = 1 without signs
-        of_prior = diagonal
+        diagonal = of_prior = (J**2 * given + J * (1.0 - J)).ravel()  # J = 1 without signs
         if prior.rate_shape is not None:
             design[:, :, len(diagonal)] = 0.5 * A[:, :-1] @ (scale[0] * size[0])[:-1]
             share = prior.rate_shape * float(scale[0, 0, 0]) ** 2 / prior.d
             diagonal = np.append(diagonal, max(share, 0.1))
         if self._noise_size is not None:
-            diagonal = np.append(diagonal, 2.0 * len(A))
+            diagonal = np.append(diagonal, 2.0 * self.problem.n_obs)
         curved_design = np.einsum("ncd,ndp->ncp", hessian, design).reshape(-1, self.n_parameters)
         return design.reshape(-1, self.n_parameters).T @ curved_design + np.diag(diagonal), of_prior
 

@@ -184,6 +184,11 @@ class Problem:
         return row_weight(self.label)
 
     @property
+    def n_obs(self) -> float:
+        """How many rows count: their number, or the sum of their weights."""
+        return len(self.label) if self.row_weight is None else float(self.row_weight.sum())
+
+    @property
     def n_scores(self) -> int:
         """Latent values of a row."""
         return self.likelihood.n_scores

@@ -23,7 +23,8 @@ class Process:
     kernel : KernelPiece
     rows : ndarray, shape (n_obs, n_features)
     vectors : ndarray, shape (n_obs, n_obs)
-        Eigenvectors of the kernel matrix, one in each column.
+        Eigenvectors of the kernel matrix, one in each column; of rows with weights, of the matrix times their
+        roots on both sides, and each value of a vector times its row's root.
     variance : ndarray, shape (n_obs,)
         Of the targets along each eigenvector, noise included.
     target : ndarray, shape (n_obs,)
@@ -42,8 +43,17 @@ class Process:
     noise: float
 
     @classmethod
-    def fit(cls, kernel: KernelPiece, X: Array, y: Array, noise: float | None = None) -> "Process":
+    def fit(
+        cls,
+        kernel: KernelPiece,
+        X: Array,
+        y: Array,
+        noise: float | None = None,
+        weight: Array | None = None,
+    ) -> "Process":
         """Return the process of the highest evidence: Rasmussen & Williams (2006), eq. 5.8, at fixed widths.
+
+        A row of weight w has the noise's variance over w, and as many normalising constants of the noise.
 
         Parameters
         ----------
@@ -53,10 +63,15 @@ class Process:
         y : ndarray, shape (n_obs,)
         noise : float, optional
             Known variance of the noise.
+        weight : ndarray, shape (n_obs,), optional
+            How often each row counts.
         """
-        spread, mean = float(y.var()) or 1.0, float(y.mean())
-        values, vectors = eigh(kernel(X, X))
-        values, target = np.maximum(values, 0.0), vectors.T @ (y - mean)
+        mean = float(np.average(y, weights=weight))
+        spread = float(np.average((y - mean) ** 2, weights=weight)) or 1.0
+        root, copies = (1.0, 0.0) if weight is None else (np.sqrt(weight), weight.sum() - len(y))
+        values, vectors = eigh(kernel(X, X) * np.multiply.outer(root, root))
+        values, target = np.maximum(values, 0.0), vectors.T @ (root * (y - mean))
+        vectors = (root * vectors.T).T
         of_unit = target**2 / spread
 
         def lost(logs: Array) -> tuple[float, Array]:
@@ -65,8 +80,9 @@ class Process:
             variance = amplitude * values + noise
             square = of_unit / variance
             slope = 0.5 * (1.0 - square) / variance
-            gradient = np.array([slope @ values * amplitude, slope.sum() * noise])
-            return 0.5 * float(np.sum(np.log(variance) + square)), gradient
+            gradient = np.array([slope @ values * amplitude, slope.sum() * noise + 0.5 * copies])
+            log_det = np.log(variance).sum() + copies * logs[1]
+            return 0.5 * float(log_det + square.sum()), gradient
 
         known = [np.log(max(noise / spread, np.exp(_LOG_BOUNDS[0])))] * 2 if noise else _LOG_BOUNDS
         bounds = [_LOG_BOUNDS, known]

@@ -193,14 +193,15 @@ def rvm_validity(
     corrected: see `log_stability` and `kernel_validity`; in eq. 7, of Sigma, the sign of the curvature.
     """
     determined = 1.0 - result.alpha[result.active] * np.diag(result.covariance)[:-1]
+    target, likelihood = problem.given
     return kernel_validity(
         X,
-        problem.target,
+        target,
         result.weight,
         result.latent,
         np.clip(determined, 0.0, 1.0)[result.weight[result.active] != 0],
         kernel=kernel,
-        likelihood=problem.likelihood.with_noise(result.noise),
+        likelihood=likelihood.with_noise(result.noise),
         centres=centres,
     )
 

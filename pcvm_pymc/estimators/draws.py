@@ -191,8 +191,9 @@ def to_datatree(
     convergence["kernel"] = ("component", [part.kernel.name for part in parts])
     constants = dict(posterior.isel(chain=0, draw=0, drop=True)[known])
     constants["centres"] = (("basis", "feature"), mixture.centres.points)
-    if data.weight is not None:
-        constants["sample_weight"] = ("obs", data.weight)
+    for name, each_row in {"sample_weight": data.weight, "noise_std": data.noise_std}.items():
+        if each_row is not None:
+            constants[name] = ("obs", each_row)
     observed = data.label if classes is None else class_numbers(data.label, len(classes))
     groups["convergence"], groups["constant_data"] = xr.Dataset(convergence), dataset(constants)
     groups["observed_data"] = dataset({target: ("obs", observed)})
@@ -210,12 +211,14 @@ def _drawn(
     latent, width = one.latent_draws(data.X), np.asarray(part.kernel.width)
     posterior = values._asdict() | {"latent": latent}
     posterior["width"] = np.broadcast_to(width, (len(latent), *width.shape))
-    if mixture.likelihood.targets != "numbers":
+    if mixture.likelihood.targets != "numbers" or data.noise_std is not None:
         del posterior["noise"]
     if mixture.likelihood.targets == "labels":
         density, new = _of_labels(one, latent, label, rng)
     else:
-        noisy: list[Any] = [mixture.likelihood.with_noise(float(noise)) for noise in values.noise]
+        known = values.noise.tolist() if data.noise_std is None else [data.noise_std] * len(latent)
+        likelihood: Any = mixture.likelihood
+        noisy = [likelihood.with_noise(noise) for noise in known]
         pairs = list(zip(noisy, latent, strict=True))
         density = np.stack([each.log_density(f, label) for each, f in pairs])
         new = np.stack([each.drawn_targets(f, rng) for each, f in pairs])

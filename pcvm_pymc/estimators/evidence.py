@@ -30,7 +30,6 @@ from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS, check_room, chunk_rows
-from pcvm_pymc.core.pieces.row_weights import Weighted
 from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.process import MOST_ROWS, Process
@@ -134,11 +133,12 @@ class RelevanceVectors(Predictor):
         return self.likelihood.moderated(*self.moments(X))
 
     @override
-    def log_density(self, X: Array, label: NDArray[Any]) -> Array:
+    def log_density(self, X: Array, label: NDArray[Any], noise_std: Array | None = None) -> Array:
         """Return the log probability of each row's label, or the log density of its target."""
         if self.likelihood.targets != "numbers":
             return super().log_density(X, label)
-        likelihood = self.likelihood.with_noise(self.machines[0].result.noise)
+        noise: Any = self.machines[0].result.noise if noise_std is None else noise_std
+        likelihood = self.likelihood.with_noise(noise)
         moments = self.moments(X)
         if likelihood.is_quadratic:
             mean, variance = likelihood.target_moments(*moments)
@@ -289,11 +289,6 @@ class Evidence(Estimation):
         check_method(self.method)
         return EvidenceOptions(max_iter=self.max_iter, tol=self.tol)
 
-    @property
-    def noises(self) -> dict[str, Any]:
-        """The noise of targets that is given to a problem."""
-        return {}
-
     def machines(self, data: TrainingData) -> list[TrainingData]:
         """Return the rows, of several classes once for each class against the rest."""
         n_classes = len(vars(self.model).get("classes_", ()))
@@ -332,23 +327,26 @@ class Evidence(Estimation):
         self, data: TrainingData, points: Array, kernel: KernelPiece, chunk: int
     ) -> EvidenceProblem:
         """Return the problem of the triangular factor of all rows, made chunk by chunk."""
-        parts = row_blocks(len(data.X), chunk)
-        blocks = ((kernel(data.X[i], points), data.label[i]) for i in parts)
-        return rotated_problem(blocks, **self.noises)
+        parts, (likelihood, target) = row_blocks(len(data.X), chunk), self.observed(data)
+        blocks = ((kernel(data.X[i], points), target[i]) for i in parts)
+        return rotated_problem(blocks, likelihood)
+
+    def observed(self, data: TrainingData) -> tuple[Likelihood, NDArray[Any]]:
+        """Return the likelihood of the rows, and the targets as it takes them."""
+        return data.observed(self.model._likelihood())
 
     def problem(
         self, data: TrainingData, points: Array, kernel: KernelPiece, limit: float | None = None
     ) -> EvidenceProblem:
         """Return the problem of some rows: basis functions in memory, within a memory limit, or on Dask."""
-        likelihood = self.model._likelihood()
         if data.stream is not None:
             design = StreamedDesign(data.stream.against_rest(1), points, kernel)
-            return EvidenceProblem(design, np.empty(0), likelihood)
+            return EvidenceProblem(design, np.empty(0), self.model._likelihood())
         Phi: Any = ComputedBases(data.X, points, kernel, limit) if limit else kernel(data.X, points)
-        likelihood = likelihood if data.weight is None else Weighted(likelihood)
         if is_classifier(self.model):
             data = replace(data, label=2.0 * data.label - 1.0)
-        return EvidenceProblem(Phi, data.target, likelihood, **self.noises)
+        likelihood, target = self.observed(data)
+        return EvidenceProblem(Phi, target, likelihood)
 
     def solved(self, problem: EvidenceProblem) -> EvidenceResult:
         """Return the machine of the highest evidence."""
@@ -421,10 +419,11 @@ class RegressionEvidence(Evidence):
     def options(self) -> EvidenceOptions:
         return replace(super().options, noise_starts=tuple(self.noise_starts))
 
-    @property
     @override
-    def noises(self) -> dict[str, Any]:
-        return {"noise": self.known_noise}
+    def observed(self, data: TrainingData) -> tuple[Likelihood, NDArray[Any]]:
+        likelihood = self.model._likelihood()
+        known = self.known_noise
+        return data.observed(likelihood if known is None else likelihood.with_noise(known))
 
     @override
     def limit(self, X: Array) -> float | None:
@@ -443,11 +442,15 @@ class RegressionEvidence(Evidence):
     @override
     def publish(self, data: TrainingData, result: EvidenceResult) -> None:
         model = self.model
-        model.noise_, model.kernel_ = result.noise, model._kernel_.name
+        is_known = data.noise_std is not None  # of these rows; that of new ones is not
+        model.noise_, model.kernel_ = 0.0 if is_known else result.noise, model._kernel_.name
         if self.std != "weights" and model._has_process:
             rng = np.random.default_rng(as_seed(model.random_state))
             room = np.inf if model.memory_limit is None else model.memory_limit
             most = int(min(MOST_ROWS, np.sqrt(room / _PROCESS_BYTES)))
             some = choose_share(np.zeros(len(data.X)), most, rng)
-            known = None if self.known_noise is None else result.noise**2
-            model._process_ = Process.fit(model._kernel_, data.X[some], data.label[some], known)
+            known = result.noise**2 if is_known or self.known_noise is not None else None
+            few = data.some(some)
+            at = model._kernel_, few.X, few.label, known, few.certainty
+            process = Process.fit(*at)
+            model._process_ = replace(process, noise=0.0) if is_known else process

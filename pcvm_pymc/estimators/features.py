@@ -52,7 +52,7 @@ class Metric:
         each = []
         for train, _ in folds:
             few = train[choose_share(kind[train], MOST_ROWS, np.random.default_rng(0))]
-            weight = None if data.weight is None else data.weight[few]
+            weight = data.some(few).certainty
             how: dict[str, Any] = {"spread": spread, "number": data.width_numbers}
             each.append(relative_widths(data.X[few], target[few], weight, **how))
         return cls(np.stack(each))

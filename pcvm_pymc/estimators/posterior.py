@@ -6,7 +6,6 @@ from numbers import Integral
 from typing import Any, override
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
 from pcvm_pymc.core.hamiltonian import LogPosterior, Values
@@ -91,7 +90,8 @@ class Posterior(Estimation):
             model._set_widths(model.width_, choice.metric)
         if likelihood.targets == "numbers":
             noise = np.concatenate([part.values.noise for part in parts])
-            model.noise_ = float(np.sqrt(np.mean(noise**2)))
+            is_known = data.noise_std is not None  # of these rows; that of new ones is not
+            model.noise_ = 0.0 if is_known else float(np.sqrt(np.mean(noise**2)))
         classes = vars(model).get("classes_")
         model.idata_ = to_datatree(model._predictor_, data, classes, (rhat, ess), rng.spawn(1)[0])
         model.n_iter_ = n_iter
@@ -111,8 +111,8 @@ class Posterior(Estimation):
         Several classes under a likelihood of one score are drawn one against the rest.
         """
         model, likelihood = self.model, self.likelihood
-        label, of_rows, middle, unit = _standardised(data.label, likelihood)
-        labels = [label]
+        data, of_rows, middle, unit = _standardised(data, likelihood)
+        labels = [data.label]
         if likelihood.targets == "labels" and model._is_multiclass:
             n_classes = len(model.classes_)
             each_class = range(n_classes) if n_classes > 2 else range(1, 2)
@@ -120,11 +120,11 @@ class Posterior(Estimation):
 
         def chains_of(kernel: Any, share: float, n: int, seeds: Any) -> list[Chains]:
             Phi = np.ascontiguousarray(kernel(data.X, centres.points))
-            prior, each = self.prior_at(Phi, centres.sign, labels[0]), []
+            prior, each = self.prior_at(Phi, centres.sign, data), []
             bias = model._bias(by_em=True)
             for label in labels:
-                problem = Problem(Phi, label, centres.sign, prior, of_rows, bias=bias)
-                density = LogPosterior(problem.weighted(data.weight))
+                one, target = replace(data, label=label).observed(of_rows)
+                density = LogPosterior(Problem(Phi, target, centres.sign, prior, one, bias=bias))
                 each.append(Chains(density, seeds, max(n, int(share * N_STATES)), self.max_iter))
             return each
 
@@ -169,12 +169,13 @@ class Posterior(Estimation):
         noise = vars(self.model).get("noise")
         return found.with_noise(noise) if noise else found
 
-    def prior_at(self, Phi: Array, sign: Array | None, label: NDArray[Any]) -> Any:
+    def prior_at(self, Phi: Array, sign: Array | None, data: TrainingData) -> Any:
         """Return the prior of the weights and the bias on some basis functions."""
         if self.likelihood.targets == "numbers":
-            size = typical_size(label)
+            size = typical_size(data.label, data.weight)
+            mean = float(np.average(data.label, weights=data.weight))
             prior = Hyperprior.default(Phi, None, latent_size=size)
-            return replace(prior, f=prior.f * (size**2 + float(np.mean(label)) ** 2))
+            return replace(prior, f=prior.f * (size**2 + mean**2))
         prior = Hyperprior.default(Phi, None, latent_size=LATENT_SIZE)
         return SharedHyperprior(**asdict(prior)) if self.model._system.shared else prior
 
@@ -212,7 +213,7 @@ class PCVMPosterior(Posterior):
             self.refuse("estimation hyperprior", needed)
 
     @override
-    def prior_at(self, Phi: Array, sign: Array | None, label: NDArray[Any]) -> Any:
+    def prior_at(self, Phi: Array, sign: Array | None, data: TrainingData) -> Any:
         """Return a given prior, or one of a scale that is learned; without signs c = 5.
 
         Several classes have twice the prior size: on iris, glass .026 and .012 nats better, on wine the same;
@@ -247,7 +248,7 @@ class SparsePosterior(Posterior):
             self.refuse("estimation prior", needed)
 
     @override
-    def prior_at(self, Phi: Array, sign: Array | None, label: NDArray[Any]) -> Any:
+    def prior_at(self, Phi: Array, sign: Array | None, data: TrainingData) -> Any:
         return named_prior(self.prior, Phi, gamma=self.gamma)
 
     @override
@@ -256,16 +257,19 @@ class SparsePosterior(Posterior):
         return super().fit(data, projected=projected)
 
 
-def _standardised(label: NDArray[Any], likelihood: Any) -> tuple[Any, Any, float, float]:
-    """Return targets of unit size around zero, their likelihood, and what was subtracted and divided by.
+def _standardised(data: TrainingData, likelihood: Any) -> tuple[TrainingData, Any, float, float]:
+    """Return rows with targets of unit size around zero, the likelihood, and what was taken off and divided.
 
     So draws do not depend on the targets' zero and unit. Labels are returned as they are.
     """
     if not isinstance(likelihood, ScaleLikelihood):
-        return label, likelihood, 0.0, 1.0
-    middle = float(likelihood.middle(label))
-    unit = typical_size(label - middle)
-    return (label - middle) / unit, likelihood.with_noise(likelihood.noise / unit), middle, unit
+        return data, likelihood, 0.0, 1.0
+    observed: Any = data.observed(likelihood)
+    middle = float(observed[0].middle(observed[1]))
+    unit = typical_size(data.label - middle, data.weight)
+    known = None if data.noise_std is None else data.noise_std / unit
+    scaled = replace(data, label=(data.label - middle) / unit, noise_std=known)
+    return scaled, likelihood.with_noise(likelihood.noise / unit), middle, unit
 
 
 def _shares(weights: Sequence[float], n_draws: int) -> list[int]:

@@ -52,7 +52,8 @@ class Refits:
             basis = self.most_bases
         predictor = self.estimation.fitted(data.some(train), width, basis)
         self.follow()
-        return np.asarray(predictor.log_density(data.X[test], data.label[test]))
+        more = {} if data.noise_std is None else {"noise_std": data.noise_std[test]}
+        return np.asarray(predictor.log_density(data.X[test], data.label[test], **more))
 
     def race(
         self,

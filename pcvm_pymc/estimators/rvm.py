@@ -1,7 +1,7 @@
 """scikit-learn estimators of the relevance vector machine."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, ClassVar, Self, override
 
@@ -18,7 +18,14 @@ from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_finite, as_targets, check_flag, check_real
+from pcvm_pymc.core.pieces.row_weights import as_noise_std
+from pcvm_pymc.core.pieces.validation import (
+    as_finite,
+    as_targets,
+    as_weights,
+    check_flag,
+    check_real,
+)
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.estimation import refuse
@@ -259,7 +266,8 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     bias_ : float
         Prediction far from all centres.
     width_, noise_, log_evidence_ : float
-        The noise is a standard deviation; of a posterior its root mean square.
+        The noise is a standard deviation, of a row that counts once; of a posterior its root mean square, and
+        zero where `noise_std` was given, as that of new rows is not known.
     idata_ : xarray.DataTree
         Of a posterior only, as for `RVMClassifier`.
     feature_widths_, feature_relevance_, feature_relevance_folds_
@@ -355,15 +363,32 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     def _centres(self, data: TrainingData, basis: Any, most: int | None = None) -> Centres:
         return as_centres(basis, data.X, None)
 
-    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        noise_std: ArrayLike | None = None,
+    ) -> Self:
         """Fit the regressor.
+
+        Copies of a row, target included, are one row of that weight.
 
         Parameters
         ----------
         X : array_like, shape (n_obs, n_features)
         y : array_like, shape (n_obs,)
+        sample_weight : array_like, shape (n_obs,), optional
+            How often each row counts: two is the row twice, without a second basis function on it; rows of
+            weight zero are left out. Held-out rows count as often where the width is chosen.
         groups : array_like, shape (n_obs,), optional
             Rows of one group are held out together where the width is chosen, see `RVMClassifier.fit`.
+        noise_std : array_like, shape (n_obs,), optional
+            Known standard deviation of each row's normal noise, ``y_i ~ N(f(x_i), noise_std_i^2)``, in the
+            unit of y; none is estimated then. `GaussianProcessRegressor` has variances, ``alpha``, among the
+            arguments of its constructor. Here it is one of `fit`, since it belongs to rows: folds and
+            searches pass on what their rows have (``set_fit_request(noise_std=True)``).
 
         Returns
         -------
@@ -378,15 +403,33 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         check_same_rows(X, y=y, groups=groups)
         y = y if y is None else as_finite(y, "y", "drop those rows first")
         rows, target = self._read(X, y, y_numeric=True)
-        group = self._groups(groups, len(rows))
-        target, rows = as_targets(target, len(rows)), self._encoded(rows)
-        data = TrainingData(rows, target, groups=group, encoding=self._encoding_)
+        group, target = self._groups(groups, len(rows)), as_targets(target, len(rows))
+        weight = None if sample_weight is None else as_weights(sample_weight, len(rows))
+        noise = None if noise_std is None else self._known_noise(noise_std, len(rows))
+        data = TrainingData(rows, target, weight, groups=group, noise_std=noise).counting()
+        data = replace(
+            data, X=self._encoded(data.X, data.weight), encoding=self._encoding_
+        ).merged()
         with self._running(data):
             estimation.fit(data)
         return self
 
+    def _known_noise(self, noise_std: ArrayLike, n_obs: int) -> Array:
+        """Return the known noise of rows; raise where something else says what the noise is."""
+        likelihood: Any = self._likelihood()
+        needed = "each row's noise is known by noise_std of fit, and normal; needed "
+        if not likelihood.is_quadratic or not np.isnan(likelihood.noise):
+            refuse(self, "likelihood", needed + "likelihood='normal', or no noise_std")
+        for name, default in (("noise", None), ("noise_starts", (0.3,))):
+            if vars(self)[name] != default:
+                refuse(self, name, f"{needed}{name}={default}, the default, or no noise_std")
+        return as_noise_std(noise_std, n_obs)
+
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Return the mean of new targets and, if asked, their standard deviation, noise included.
+
+        After a fit with known noise of each row it is the standard deviation of the function alone, since the
+        noise of new rows is not known: add its square.
 
         Parameters
         ----------

@@ -11,8 +11,9 @@ from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, Str
 from pcvm_pymc.core.design import Rows
 from pcvm_pymc.core.pieces.centres import Centres, Index, copied_rows, unique_rows
 from pcvm_pymc.core.pieces.encoding import Encoding
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.row_weights import weighted_target
+from pcvm_pymc.core.pieces.row_weights import known_noise, observed_rows, weighted_target
 from pcvm_pymc.core.pieces.validation import as_features, check_shape
 
 type Fold = tuple[Index, Index]
@@ -43,6 +44,8 @@ class TrainingData:
         Rows of one group are held out together.
     encoding : Encoding, optional
         How the columns of `X` were made of the features.
+    noise_std : ndarray, shape (n_obs,), optional
+        Known standard deviation of each target's noise.
     """
 
     X: Array
@@ -53,14 +56,23 @@ class TrainingData:
     copies: Index | None = None
     groups: NDArray[Any] | None = None
     encoding: Encoding | None = None
+    noise_std: Array | None = None
+
+    def counting(self) -> "TrainingData":
+        """Return the rows whose weight is not zero; without weights where all are one."""
+        if self.weight is None:
+            return self
+        given = np.flatnonzero(self.weight)
+        found = replace(self.some(given), given=given)
+        return replace(found, weight=None) if (self.weight[given] == 1.0).all() else found
 
     def merged(self) -> "TrainingData":
         """Return copies of a row (see `copied_rows`) once, with the sum of their weights.
 
-        A row left out would otherwise still be there, in its copy.
+        A row left out would otherwise still be there, in its copy. Rows of known noise stay as they are.
         """
         first, copies = copied_rows(self.X, self.label)
-        if len(first) == len(self.X):
+        if len(first) == len(self.X) or self.noise_std is not None:
             return self
         given = first if self.given is None else self.given[first]
         weight = np.bincount(copies, self.weight).astype(float)
@@ -79,10 +91,21 @@ class TrainingData:
         """Labels; for weighted rows shape (n_obs, 2), labels and weights."""
         return self.label if self.weight is None else weighted_target(self.label, self.weight)
 
+    def observed(self, likelihood: Likelihood) -> tuple[Likelihood, NDArray[Any]]:
+        """Return the likelihood of the rows, weights and known noise in it, and the targets that it takes."""
+        return observed_rows(likelihood, self.label, self.weight, self.noise_std)
+
     @property
     def count(self) -> Array:
         """How often each row counts, shape (n_obs,)."""
         return np.ones(len(self.X)) if self.weight is None else self.weight
+
+    @property
+    def certainty(self) -> Array | None:
+        """How often each row counts, over the square of its noise where that is known; None for once."""
+        if self.noise_std is None:
+            return self.weight
+        return known_noise(self.noise_std, self.weight)[1]
 
     @property
     def width_numbers(self) -> NDArray[np.intp]:
@@ -99,11 +122,10 @@ class TrainingData:
         """Return some of the rows, in memory; all of them for None."""
         if rows is None:
             return self
-        weight, groups = (None if e is None else e[rows] for e in (self.weight, self.groups))
-        encoding = self.encoding
-        return TrainingData(
-            self.X[rows], self.label[rows], weight, groups=groups, encoding=encoding
-        )
+        each = (self.weight, self.groups, self.noise_std)
+        weight, groups, noise = (None if e is None else e[rows] for e in each)
+        found = TrainingData(self.X[rows], self.label[rows], weight, groups=groups, noise_std=noise)
+        return replace(found, encoding=self.encoding)
 
 
 def basis_for(basis: Any, X: Array, rows: Index) -> Any:

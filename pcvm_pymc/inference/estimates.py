@@ -17,6 +17,7 @@ from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
 from pcvm_pymc.core.em.own_terms import OwnState, fit_own_terms
 from pcvm_pymc.core.family import systems_of
 from pcvm_pymc.core.pieces import validation
+from pcvm_pymc.core.pieces.row_weights import observed_rows
 from pcvm_pymc.core.problem import EMResult, Ended, Problem
 from pcvm_pymc.inference.progress import Forecast, progress_bars
 from pcvm_pymc.inference.results import likelihood_of, pack_own, pack_point
@@ -281,7 +282,7 @@ def fit_evidence(
     values: dict[str, Any] = {}
     groups: dict[str, xr.Dataset] = {}
     if is_rvm:
-        values, groups = _of_rvm(model, result)
+        values, groups = _of_rvm(model, result, noise=parts.noise_std is None)
     return pack_point(
         model,
         problem,
@@ -295,11 +296,11 @@ def fit_evidence(
 
 
 def _of_rvm(
-    model: pm.Model, result: core.EvidenceResult
+    model: pm.Model, result: core.EvidenceResult, *, noise: bool
 ) -> tuple[dict[str, Any], dict[str, xr.Dataset]]:
-    """Return the precisions and the noise of an RVM, and its posterior's moments as a group."""
+    """Return an RVM's precisions, its noise where it has one, and its posterior's moments as a group."""
     values = {"precision": ("basis", result.alpha), "bias_precision": ((), result.bias_alpha)}
-    if not np.isnan(result.noise):
+    if noise and not np.isnan(result.noise):
         values["noise"] = ((), result.noise)
     # a model by hand may have no coordinate
     basis = model.coords.get("basis") or np.arange(len(result.weight))
@@ -325,7 +326,13 @@ def evidence_fit_of(tree: xr.DataTree) -> tuple[core.EvidenceProblem, Any]:
         )
     point, data = (tree[name].to_dataset() for name in ("posterior", "constant_data"))
     point = point.isel(chain=0, draw=0)
-    alpha, noise = point["precision"].values, float(point.get("noise", np.nan))
+    of_rows = (
+        data[name].values if name in data else None for name in ("sample_weight", "noise_std")
+    )
+    observed = tree["observed_data"]["target"].values
+    likelihood, target = observed_rows(likelihood_of(tree), observed, *of_rows)
+    given: Any = likelihood
+    alpha, noise = point["precision"].values, float(point.get("noise", given.noise))
     fit = SimpleNamespace(  # of an `EvidenceResult`, what predictions need
         weight=point["weight"].values,
         bias=float(point["bias"]),
@@ -338,8 +345,8 @@ def evidence_fit_of(tree: xr.DataTree) -> tuple[core.EvidenceProblem, Any]:
     )
     problem = core.EvidenceProblem(
         data["Phi"].values,
-        tree["observed_data"]["target"].values,
-        likelihood_of(tree),
+        target,
+        likelihood,
         noise=None if np.isnan(noise) else noise,  # NaN: the likelihood has none
     )
     return problem, fit

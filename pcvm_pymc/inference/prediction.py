@@ -237,7 +237,8 @@ def predict(
     coords: dict[str, Any] = {"obs": frame.index}
     numbers: dict[str, Array] = {}
     if is_regression:
-        known = {key: x for key, x in vars(likelihood).items() if isinstance(x, float)}
+        each = vars(likelihood).items()  # the noise of new rows may not be known
+        known = {key: x for key, x in each if isinstance(x, float) and not np.isnan(x)}
         numbers = {key: np.full(shape, x) for key, x in known.items()} | results.nuisance_of(result)
     elif likelihood is not None:
         found["probability"] = probability_draws(result, found["latent"])
@@ -268,7 +269,8 @@ def _moments(
         mean, variance = predictive_moments(Phi, fit)
         return mean, np.sqrt(variance)
     rows, fitted = results.inputs_of(result, X), augmentation(problem, fit)
-    if not np.allclose(piece(rows, centres), problem.Phi, rtol=1e-8, atol=1e-10):
+    known = result["constant_data"]["Phi"].values
+    if not np.allclose(piece(rows, centres), known, rtol=1e-8, atol=1e-10):
         raise ValueError(
             f"X has {len(rows)} rows whose basis functions are not those of the fit; needed the "
             f"{len(problem.Phi)} training inputs in their order"

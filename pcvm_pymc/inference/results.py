@@ -247,9 +247,14 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
         return tree
     if more := parts.foreign(model):
         tree.attrs[_OWN] = ", ".join(more)
+    data = tree["constant_data"].to_dataset()
     if not random_parts(parts.Phi):
-        data = tree["constant_data"].to_dataset()
-        tree["constant_data"] = data.assign(Phi=(("obs", "basis"), numbers(parts.Phi)))
+        data = data.assign(Phi=(("obs", "basis"), numbers(parts.Phi)))
+    for name in ("row_weight", "noise_std"):
+        if (x := getattr(parts, name)) is not None:
+            key = name.replace("row", "sample")
+            data = data.assign({key: ("obs", np.broadcast_to(numbers(x), data.sizes["obs"]))})
+    tree["constant_data"] = data
     widths = [numbers(v) for v in model.data_vars if v.name in ("width", "kernel_width")]
     width = widths[0].tolist() if widths else None
     kernel = model.coords.get("kernel")

@@ -4,7 +4,6 @@ What a likelihood or a prior declares is in one table each, `DECLARED_LIKELIHOOD
 by the name of the piece: a new one is one entry.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from inspect import getfullargspec
 from typing import Any, Literal
@@ -30,11 +29,11 @@ from pcvm_pymc.core.pieces.priors import (
 )
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room
-from pcvm_pymc.model.bases import AnyKernel, Names, Width, choose_bases, declare_name, variable_of
+from pcvm_pymc.core.pieces.row_weights import as_noise_std
+from pcvm_pymc.model.bases import AnyKernel, Names, Width, choose_bases, declare_name
 from pcvm_pymc.model.coordinates import native, storable
 from pcvm_pymc.model.data import Frame, KernelModel
-from pcvm_pymc.model.distributions import ProbitBernoulli, ndtr
-from pcvm_pymc.model.multinomial import MultinomialProbit
+from pcvm_pymc.model.likelihoods import DECLARED_LIKELIHOODS
 from pcvm_pymc.model.priors import DECLARED_PRIORS, declare_prior
 
 # proper ones; an improper one, of which nothing can be sampled, is asked for in full
@@ -64,8 +63,9 @@ def build(
     **options
         For the latent function: those, and ``hyperprior`` (one of the row's, or its name: of `named_prior`
         where a Laplace comes first among these, else that of a method of `Hyperprior`), ``bias`` (with the
-        hyperprior's density: ``"prior"``, a flat one: ``"free"``, or ``"none"``), ``features``. Others are
-        parameters of the likelihood, numbers or priors; None for its default.
+        hyperprior's density: ``"prior"``, a flat one: ``"free"``, or ``"none"``), ``features``. Of rows:
+        ``sample_weight`` and ``noise_std``. Others are parameters of the likelihood, numbers or priors; None
+        for its default.
 
     Raises
     ------
@@ -74,17 +74,21 @@ def build(
     """
     check_same_rows(X, y=y)
     frame = Frame.of(X)
+    given = {name: options.pop(name, None) for name in ("sample_weight", "noise_std")}
     ours = {*getfullargspec(_declare_function).kwonlyargs, *getfullargspec(choose_bases).kwonlyargs}
     nuisance = {name: options.pop(name) for name in set(options) - ours}
     link, nuisance = _link(row, likelihood, nuisance)
     targets = _Targets.of(link, y, len(frame.values), one_class=signs is not None)
+    of_rows = _of_rows(link, nuisance, given, len(frame.values))
+    targets = replace(targets, weight=of_rows.get("sample_weight"))
     with pm.Model.get_context(error_if_none=False) or KernelModel() as model:
         latent = _declare_function(model, row, frame, targets, Names(), signs=signs, **options)
         if targets.classes is not None:
             model.add_coords({"class": targets.classes})
         codes = (targets.known > 0).astype("int64") if targets.kind == "labels" else targets.known
         observed = pm.Data("y", codes, dims="obs")
-        DECLARED_LIKELIHOODS[link](latent, observed, **nuisance)
+        data = {name: pm.Data(name, each, dims="obs") for name, each in of_rows.items()}
+        DECLARED_LIKELIHOODS[link](latent, observed, **nuisance, **data)
         model.add_coords({"likelihood": [link]})  # where results of pm.sample find it
         declare_name(model, "likelihood_name", "likelihood")
     return model
@@ -312,7 +316,10 @@ def _link(
         raise ValueError(
             f"likelihood={validation.shown(likelihood)} is unknown; use one of {row.likelihoods}"
         )
-    has = getfullargspec(DECLARED_LIKELIHOODS[name]).kwonlyargs
+    has = set(getfullargspec(DECLARED_LIKELIHOODS[name]).kwonlyargs) - {
+        "sample_weight",
+        "noise_std",
+    }
     given = {key: value for key, value in nuisance.items() if value is not None}
     is_object = isinstance(likelihood, Likelihood)
     for key in given:
@@ -330,6 +337,32 @@ def _link(
                 f"{key}={validation.shown(value)} must be positive and finite, in the unit of y"
             )
     return name, given
+
+
+def _of_rows(
+    link: str, nuisance: dict[str, Any], given: dict[str, Any], n_obs: int
+) -> dict[str, Array]:
+    """Return the weights and the known noise of rows, as far as they were given."""
+    found, has = {}, getfullargspec(DECLARED_LIKELIHOODS[link]).kwonlyargs
+    for name in [name for name, value in given.items() if value is not None]:
+        if name not in has:
+            raise ValueError(
+                f"{name} was given with likelihood={link!r}; needed a regression under 'normal' noise"
+                + (", or 'student-t'" if name == "sample_weight" else "")
+                + "; estimators of classes have sample_weight in fit"
+            )
+        check = as_noise_std if name == "noise_std" else validation.as_weights
+        found[name] = check(given[name], n_obs)
+    if not found.get("sample_weight", np.ones(1)).all():
+        row = int(np.argmin(found["sample_weight"]))
+        raise ValueError(
+            f"sample_weight has the value 0 in row {row}; needed positive ones: leave such rows out"
+        )
+    if "noise_std" in found and "noise" in nuisance:
+        raise ValueError(
+            "noise and noise_std were given; needed one of them: each row's noise is known"
+        )
+    return found
 
 
 def _checked_prior(row: System, given: Prior | str | None, precision: str) -> Prior | str:
@@ -367,6 +400,7 @@ class _Targets:
     kind: str
     classes: NDArray[Any] | None
     size: float = LATENT_SIZE  # of the latent function, where targets do not tell
+    weight: Array | None = None  # how often each counts
 
     @classmethod
     def of(cls, link: str, y: ArrayLike, n_obs: int, *, one_class: bool) -> "_Targets":
@@ -403,65 +437,7 @@ def _scaled_prior(
         return replace(each[0], d=float(np.mean([one.d for one in each])), rate_shape=shape)
     size, of_bias = targets.size, (targets.size / LATENT_SIZE) ** 2
     if targets.kind == "numbers":
-        size = typical_size(targets.known)
-        of_bias = size**2 + float(np.mean(targets.known)) ** 2
+        size = typical_size(targets.known, targets.weight)
+        of_bias = size**2 + float(np.average(targets.known, weights=targets.weight)) ** 2
     prior = scaled(typical, sign, latent_size=size)
     return replace(prior, f=prior.f * of_bias)
-
-
-# --- likelihoods --------------------------------------------------------------------------------
-
-type Value = float | TensorVariable | None  # of a likelihood's parameter; None where it is unknown
-
-
-def _label_noise(latent: TensorVariable, y: TensorVariable, *, flip: Value = 0.05) -> None:
-    """Declare labels that are flipped with probability ``flip``, a number or a prior."""
-    flip = _parameter("flip", flip)
-    p = flip + (np.float64(1.0) - np.float64(2.0) * flip) * ndtr(latent)
-    pm.Bernoulli("label", p=p, observed=y, dims="obs")
-
-
-def _normal_probability(latent: TensorVariable, y: TensorVariable, *, noise: Value = 0.5) -> None:
-    """Declare labels as numbers, normal around their probability."""
-    pm.Normal("label", mu=ndtr(latent), sigma=_noise(y, noise), observed=y, dims="obs")
-
-
-def _normal(latent: TensorVariable, y: TensorVariable, *, noise: Value = None) -> None:
-    """Declare targets, and their standard deviation, which is half-normal unless it is given."""
-    pm.Normal("target", mu=latent, sigma=_noise(y, noise), observed=y, dims="obs")
-
-
-def _student_t(
-    latent: TensorVariable, y: TensorVariable, *, noise: Value = None, degrees: Value = 4.0
-) -> None:
-    """Declare targets with outliers; the degrees of freedom may have a prior, called ``degrees``."""
-    sigma, nu = _noise(y, noise), _parameter("degrees", degrees)
-    pm.StudentT("target", nu=nu, mu=latent, sigma=sigma, observed=y, dims="obs")
-
-
-def _noise(y: TensorVariable, noise: Value) -> TensorVariable:
-    """Declare the scale of targets, which is half-normal unless it is given."""
-    if noise is None:
-        return pm.HalfNormal("noise", sigma=typical_size(y.get_value()))
-    return _parameter("noise", noise)
-
-
-def _parameter(name: str, value: Any) -> TensorVariable:
-    """Declare a parameter of the likelihood: a number as data, a prior as a variable of that name."""
-    if isinstance(value, TensorVariable):
-        return variable_of(pm.modelcontext(None), value, name)
-    return pm.Data(name, float(value))
-
-
-#: by the name of the piece: what declares the observed variable; its keywords are nuisance parameters
-DECLARED_LIKELIHOODS: dict[str, Callable[..., Any]] = {
-    "probit": lambda latent, y: ProbitBernoulli("label", latent, observed=y, dims="obs"),
-    "label noise": _label_noise,
-    "normal-probability": _normal_probability,
-    "logit": lambda latent, y: pm.Bernoulli("label", logit_p=latent, observed=y, dims="obs"),
-    "normal": _normal,
-    "student-t": _student_t,
-    "multinomial probit": lambda latent, y: MultinomialProbit(
-        "label", latent, observed=y, dims="obs"
-    ),
-}

@@ -223,6 +223,8 @@ def rvm_model(
     noise: float | TensorVariable | None = None,
     precision: Literal["marginal", "joint"] = "marginal",
     basis: ArrayLike | int | None = None,
+    sample_weight: ArrayLike | None = None,
+    noise_std: ArrayLike | None = None,
 ) -> pm.Model:
     r"""Build the relevance vector machine (RVM) as a PyMC model.
 
@@ -261,12 +263,19 @@ def rvm_model(
     basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
         Centres of the basis functions. A number takes so many rows of `X`, by k-means++, ``"kmeans"`` 30
         k-means centres. Default: the rows of `X`.
+    sample_weight : array_like, shape (n_obs,), optional
+        Of numbers: how often each row counts, positive; two is the row twice, without a second basis function
+        on it. The log density of a row is multiplied by it.
+    noise_std : array_like, shape (n_obs,), optional
+        Known standard deviation of each row's normal noise, in the unit of y, in place of `noise`.
+        Predictions are of the function alone, since the noise of new rows is not known.
 
     Returns
     -------
     pm.Model
         Coords ``obs``, ``basis`` (and ``class``); variables ``weight``, ``bias``, ``latent``, ``noise``
-        and the observed ``target``, or ``label``. Data: as `pcvm_model`, without signs.
+        and the observed ``target``, or ``label``. Data: as `pcvm_model`, without signs; ``sample_weight``
+        and ``noise_std`` where they are given (for new rows one and infinity, until they are set).
 
     Raises
     ------

@@ -15,6 +15,9 @@ from pcvm_pymc.model.bases import Names
 from pcvm_pymc.model.coordinates import storable
 from pcvm_pymc.model.read import likelihood_name
 
+# what a regression may have for each row, and what is put in its place for new ones
+_OF_ROWS = {"sample_weight": 1.0, "noise_std": np.inf}  # a noise that is unknown: draws show it
+
 
 class KernelModel(pm.Model):
     """A model that takes new rows alone: ``pm.set_data({"X": X_new})``.
@@ -30,7 +33,7 @@ class KernelModel(pm.Model):
             new = new_data(self, values)
             length = len(self.coords["obs"])
             for each, value in new["new_data"].items():
-                if each != "y" or len(value) != length:
+                if each not in ("y", *_OF_ROWS) or len(value) != length:
                     super().set_data(each, value, {**new["coords"], **coords})
             return
         dims = self.named_vars_to_dims.get(name, ())
@@ -114,7 +117,10 @@ def new_data(
         if y_new is not None:
             observed[:] = _observed(model, y_new, len(X_new))
         values["y"] = observed
-    elif y_new is not None:
+    for each, unknown in _OF_ROWS.items():
+        if each in model.named_vars:
+            values[each] = np.full(len(X_new), unknown)
+    if y_new is not None and "y" not in values:
         raise ValueError(
             "y_new was given, and the model has no data 'y'; set those of your likelihood in the same call"
         )

@@ -25,11 +25,13 @@ from pcvm_pymc.core.family import check_solver
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior
 from pcvm_pymc.core.pieces.probit import Array, ndtr
+from pcvm_pymc.core.pieces.row_weights import observed_rows
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model import graphs
 from pcvm_pymc.model.distributions import ProbitBernoulliRV
 from pcvm_pymc.model.multinomial import MultinomialProbitRV
 from pcvm_pymc.model.priors import NUTS, weight_prior, with_bias
+from pcvm_pymc.model.weighted import WeightedNormalRV, WeightedStudentTRV
 
 
 def read(model: pm.Model, solver: str | None = None) -> Problem:
@@ -110,6 +112,9 @@ class Parts:
         Where it is unknown.
     rate : TensorVariable or None
         Where d is unknown.
+    row_weight, noise_std : TensorVariable or None
+        How often each row counts, and the standard deviation of its noise where each has its own; the
+        likelihood's is then NaN.
     precisions, scales, nuisances : tuple of TensorVariable
         Explicit precisions, scales of a half-horseshoe, unknown parameters of the likelihood.
     parameters : mapping of str to TensorVariable
@@ -126,6 +131,8 @@ class Parts:
     bias_kind: Any
     width: Variable | None = None
     rate: Variable | None = None
+    row_weight: Variable | None = None
+    noise_std: Variable | None = None
     precisions: tuple[Variable, ...] = ()
     scales: tuple[Variable, ...] = ()
     nuisances: tuple[Variable, ...] = ()
@@ -158,6 +165,9 @@ def find_parts(model: pm.Model) -> Parts:
     variables["precisions"] = (*variables.get("precisions", ()), *bias_precision)
     shape = graphs.shape_of(size)
     n_scores = shape[1] if len(shape) == 2 else 1
+    row_weight, noise_std = parameters.pop("weight", None), None
+    if name == "normal" and _is_of_rows(parameters["noise"]):
+        noise_std, parameters["noise"] = parameters["noise"], pt.constant(np.nan)
     values: dict[str, Any] = {  # NaN where unknown
         key: np.nan if graphs.random_parts(x) else graphs.number(x, f"{key} of the likelihood")
         for key, x in parameters.items()
@@ -188,6 +198,8 @@ def find_parts(model: pm.Model) -> Parts:
         bias=bias,
         bias_kind=bias_kind,
         width=unknown[0] if unknown else None,
+        row_weight=row_weight,
+        noise_std=noise_std,
         nuisances=tuple(x for each in given for x in graphs.random_parts(each) if x not in inner),
         parameters=parameters,
         **variables,
@@ -265,6 +277,11 @@ def _observed(model: pm.Model) -> _Observed:
     )
 
 
+def _is_of_rows(noise: Variable) -> bool:
+    """Whether a noise is known, and each row has its own."""
+    return not (all(noise.type.broadcastable) or graphs.random_parts(noise))
+
+
 def _has_basis(latent: Variable) -> bool:
     return any(map(graphs.product, graphs.terms(latent)))
 
@@ -276,6 +293,8 @@ _OPERATIONS = {
     BernoulliRV: ("logit", "latent"),
     NormalRV: ("normal", "latent", "noise"),
     StudentTRV: ("student-t", "degrees", "latent", "noise"),
+    WeightedNormalRV: ("normal", "latent", "noise", "weight"),
+    WeightedStudentTRV: ("student-t", "degrees", "latent", "noise", "weight"),
 }
 
 
@@ -448,12 +467,15 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
             f"the model has {Phi.shape[1]} basis functions, {n_basis} weights and "
             f"{'no' if parts.sign is None else len(parts.sign)} signs; set all in one pm.set_data"
         )
+    given = (parts.row_weight, parts.noise_std)
+    rows = (None if x is None else np.broadcast_to(graphs.numbers(x), len(Phi)) for x in given)
+    likelihood, label = observed_rows(parts.likelihood, label, *rows)
     return Problem(
         Phi,
         label,
         parts.sign,
         parts.hyperprior,
-        parts.likelihood,
+        likelihood,
         parts.bias_kind,
         isinstance(parts.hyperprior, SharedHyperprior),
         width,

@@ -4,18 +4,32 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import blobs, fixed_rng
+from problems import blobs, fixed_rng, refused
 
 from pcvm_pymc import MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.core.em import EMOptions, fit_em
-from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
+from pcvm_pymc.core.evidence import ComputedBases, EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.family import check_solver
+from pcvm_pymc.core.hamiltonian import LogPosterior
 from pcvm_pymc.core.loo import check_step, leave_one_out
 from pcvm_pymc.core.pieces.kernels import RBF
-from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Normal, Probit
+from pcvm_pymc.core.pieces.likelihoods import (
+    Logit,
+    MultinomialProbit,
+    NoisyProbit,
+    Normal,
+    Probit,
+    StudentT,
+)
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
-from pcvm_pymc.core.pieces.row_weights import Weighted, weighted_target
+from pcvm_pymc.core.pieces.row_weights import (
+    Weighted,
+    observed_rows,
+    weighted_median,
+    weighted_target,
+)
 from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.core.process import Process
 
 # one problem, under which a fit with weights finds the same mode as that of repeated rows
 X, LABEL = blobs(40, seed=4, gap=1.0, fixed=True)
@@ -114,6 +128,88 @@ def test_evidence_is_that_of_repeated_rows(method, likelihood):
     wanted = fit_rvm(EvidenceProblem(PHI[COPIES], LABEL[COPIES], likelihood), method=method)
     assert found.log_evidence == pytest.approx(wanted.log_evidence, rel=1e-5)
     np.testing.assert_allclose(found.weight, wanted.weight, rtol=1e-3, atol=1e-3)
+
+
+NUMBER = X[:, 0] + 0.3 * fixed_rng(6).standard_t(4, size=40) + 5.0
+NOISE = fixed_rng(7).uniform(0.1, 0.6, size=40)
+BASES = {"array": PHI, "computed": ComputedBases(X, CENTRES, RBF(1.5), 1e5)}
+
+
+def same_machine(found, wanted, rows=slice(None)):
+    for name in ("log_evidence", "noise", "bias", "weight", "covariance"):
+        pair = getattr(found, name), getattr(wanted, name)
+        np.testing.assert_allclose(*pair, rtol=1e-8, atol=1e-10, err_msg=name)
+    np.testing.assert_allclose(found.latent[rows], wanted.latent, rtol=1e-9)
+
+
+@pytest.mark.parametrize("noise", [None, 0.4])
+@pytest.mark.parametrize("likelihood", [Normal(), StudentT()])
+@pytest.mark.parametrize(
+    ("method", "bases"), [("sequential", "array"), ("batch", "array"), ("sequential", "computed")]
+)
+def test_a_regression_is_that_of_repeated_rows(method, bases, likelihood, noise):
+    observed = observed_rows(likelihood, NUMBER, TIMES)
+    given = EvidenceProblem(BASES[bases], observed[1], observed[0], noise=noise)
+    copies = EvidenceProblem(PHI[COPIES], NUMBER[COPIES], likelihood, noise=noise)
+    same_machine(*(fit_rvm(each, method=method) for each in (given, copies)), COPIES)
+
+
+@pytest.mark.parametrize("method", ["sequential", "batch"])
+@pytest.mark.parametrize("weight", [None, TIMES])
+def test_known_noise_divides_the_rows(method, weight):
+    """Rows over their noise have unit noise; the density of the targets has one over each noise besides."""
+    likelihood, target = observed_rows(Normal(), NUMBER, weight, NOISE)
+    found = fit_rvm(EvidenceProblem(PHI, target, likelihood), method=method)
+    divided = {"noise": 1.0, "constant": 1.0 / NOISE}
+    rows = slice(None) if weight is None else COPIES
+    divided["constant"] = divided["constant"][rows]
+    over = PHI[rows] / NOISE[rows, None], NUMBER[rows] / NOISE[rows]
+    wanted = fit_rvm(EvidenceProblem(*over, **divided), method=method)
+    assert found.log_evidence == pytest.approx(wanted.log_evidence - np.log(NOISE[rows]).sum())
+    np.testing.assert_allclose(found.weight, wanted.weight, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found.covariance, wanted.covariance, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found.latent[rows], wanted.latent * NOISE[rows], rtol=1e-6)
+
+
+def test_equal_noise_is_the_known_noise_of_all():
+    likelihood, target = observed_rows(Normal(), NUMBER, None, np.full(40, 0.3))
+    wanted = fit_rvm(EvidenceProblem(PHI, NUMBER, noise=0.3))
+    same_machine(fit_rvm(EvidenceProblem(PHI, target, likelihood)), wanted)
+
+
+def test_a_number_of_weight_zero_is_refused():
+    likelihood, target = observed_rows(Normal(), NUMBER, TIMES * (np.arange(40) != 3))
+    refused(
+        "row 3 has the weight 0; needed positive ones", EvidenceProblem, PHI, target, likelihood
+    )
+
+
+@pytest.mark.parametrize("noise", [np.nan, 0.4])
+@pytest.mark.parametrize("kind", [Normal, StudentT])
+def test_the_log_posterior_is_that_of_repeated_rows(kind, noise):
+    plain = Problem(PHI, NUMBER - 5.0, None, PROPER, kind(noise))
+    weighted, copies = LogPosterior(plain.weighted(TIMES)), LogPosterior(repeated(plain))
+    at = fixed_rng(8).normal(size=(3, weighted.n_parameters))
+    (value, slope), (same, same_slope) = weighted(at), copies(at)
+    np.testing.assert_allclose(np.diff(value), np.diff(same), rtol=1e-9)
+    np.testing.assert_allclose(slope, same_slope, rtol=1e-9, atol=1e-9)
+    curvatures = (each.curvature(at[0])[0] for each in (weighted, copies))
+    np.testing.assert_allclose(*curvatures, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("noise", [None, 0.1])
+def test_a_process_is_that_of_repeated_rows(noise):
+    found = Process.fit(RBF(1.5), X, NUMBER, noise, TIMES)
+    wanted = Process.fit(RBF(1.5), X[COPIES], NUMBER[COPIES], noise)
+    new = X + 0.3
+    for pair in zip(found.moments(new), wanted.moments(new), strict=True):
+        np.testing.assert_allclose(*pair, rtol=1e-4)
+
+
+def test_a_weighted_median_is_that_of_repeated_values():
+    for n in range(1, 12):
+        value, times = fixed_rng(n).normal(size=n), fixed_rng(n).integers(1, 4, size=n)
+        assert weighted_median(value, times) == np.median(np.repeat(value, times))
 
 
 @pytest.mark.parametrize(("base", "label"), [(Probit(), LABEL), (MultinomialProbit(3), CLASS)])

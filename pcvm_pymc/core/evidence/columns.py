@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,8 @@ class ComputedBases:
     memory_limit : float
         Bytes for blocks of basis functions and the columns of 64 candidates; the columns of the relevance
         vectors are not counted.
+    root : ndarray, shape (n_obs,), optional
+        What each row is multiplied by: the root of its weight.
 
     Raises
     ------
@@ -53,6 +56,7 @@ class ComputedBases:
     centres: Array
     kernel: KernelPiece
     memory_limit: float
+    root: Array | None = None
 
     def __post_init__(self) -> None:
         needed = self.least_bytes(len(self.X))
@@ -72,6 +76,14 @@ class ComputedBases:
     def shape(self) -> tuple[int, int]:
         """(n_obs, n_basis)."""
         return len(self.X), len(self.centres)
+
+    def scaled(self, root: Array) -> "ComputedBases":
+        """Return the same in rows that are multiplied by something."""
+        return replace(self, root=root)
+
+    def roots(self, rows: slice) -> Any:
+        """Return what some rows are multiplied by, shape (n_rows, 1); one where rows have no weights."""
+        return 1.0 if self.root is None else self.root[rows, None]
 
 
 def norms(square: Array) -> Array:
@@ -167,11 +179,13 @@ class StreamedColumns:
         for rows in row_blocks(self.shape[0], min(_ROWS, self.shape[0])):
             X = np.asarray(self.bases.X[rows], dtype=float)
             if len(number) and of_basis.all():
-                yield rows, basis(X)
-                continue
-            Phi = np.ones((len(X), len(number)))
-            if of_basis.any():
-                Phi[:, of_basis] = basis(X)
+                Phi = basis(X)
+            else:
+                Phi = np.ones((len(X), len(number)))
+                if of_basis.any():
+                    Phi[:, of_basis] = basis(X)
+            if self.bases.root is not None:
+                Phi *= self.bases.roots(rows)
             yield rows, Phi
 
     def products(self, left: Array, weight: Array, place: Index) -> tuple[Array, Array]:
@@ -221,10 +235,13 @@ class LowRankColumns(StreamedColumns):
         return out / self.norm[some]
 
     def triangle(self, root: Array, left: Array) -> Array:
-        """Return the triangular factor of ``[diag(root) [L, 1], left]``, block after block of rows."""
+        """Return the triangular factor of ``[diag(root) [L, 1], left]``, block after block of rows.
+
+        L and ones are those of rows without weights.
+        """
         R = np.empty((0, self.L.shape[1] + 1 + left.shape[1]))
         for rows in row_blocks(len(self.L), _ROWS):
-            weight = root[rows, None]
+            weight = root[rows, None] * self.bases.roots(rows)
             block = np.hstack([weight * self.L[rows], weight, left[rows]])
             R = np.linalg.qr(np.vstack([R, block]), mode="r")
         return R
@@ -260,7 +277,8 @@ class LowRankColumns(StreamedColumns):
             if len(worst) == 0:
                 bases = replace(bases, memory_limit=limit - factor.nbytes)
                 out = cls(bases, bias, factor[-len(X) :], factor[: len(centres)])
-                return out if out.norm.min() > _NEAR else None
+                largest = 1.0 if bases.root is None else bases.root.max()
+                return out if out.norm.min() > _NEAR * largest else None
             offered = worst[np.argsort(-left[worst], kind="stable")[:_OFFERED]]
         return None
 

@@ -1,7 +1,7 @@
 """What type-II maximum likelihood is given, and its results."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,7 @@ from pcvm_pymc.core.pieces.likelihoods import (
 )
 from pcvm_pymc.core.pieces.priors import ROUNDING, Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.row_weights import Weighted, plain_target, row_weight
 from pcvm_pymc.core.pieces.validation import check_real, check_whole, shown
 from pcvm_pymc.core.problem import Ended, Problem, Status
 
@@ -56,18 +57,23 @@ class EvidenceProblem:
         Basis functions at the training inputs, in any unit; zero and equal columns are allowed. A design
         whose rows lie elsewhere is for labels.
     target : ndarray, shape (n_obs,)
-        Numbers, or labels -1. and +1., as the likelihood has them; a design has its own, and none are here.
+        Numbers, or labels -1. and +1., as the likelihood has them; of rows with weights as `Weighted` does.
+        Numbers, `Phi` and `constant` are then multiplied by the roots of the weights, and the likelihood is
+        that of such rows (`Weighted.of_scaled_rows`): all else is as without weights. A design has
+        its own targets, and none are here.
     likelihood : Likelihood
         One of the rows of `FAMILY` that the evidence is maximised for.
     bias : bool
         Whether a constant is one of the bases, under its own ARD precision like any other.
     constant : ndarray, shape (n_obs,)
-        The column of the bias; ones by default. Only `rotated_problem` has another.
+        The column of the bias; ones by default. `rotated_problem` has another, and rows with weights.
+    given : tuple of (ndarray, Likelihood)
+        Targets and likelihood before that.
 
     Raises
     ------
     ValueError
-        If the likelihood is unknown or the noise cannot be used.
+        If the likelihood is unknown, the noise cannot be used, or a number has the weight zero.
     """
 
     Phi: Any
@@ -75,10 +81,11 @@ class EvidenceProblem:
     likelihood: Likelihood
     bias: bool
     constant: Array
+    given: tuple[Array, Likelihood] = field(init=False, repr=False)
 
     def __init__(
         self,
-        Phi: Array | ComputedBases | StreamedDesign,
+        Phi: Any,
         target: Array,
         likelihood: str | Likelihood = "normal",
         *,
@@ -86,8 +93,9 @@ class EvidenceProblem:
         bias: bool = True,
         constant: Array | None = None,
     ) -> None:
-        piece = as_likelihood(likelihood, _LIKELIHOODS)
-        if isinstance(piece, ScaleLikelihood):
+        piece: Any = as_likelihood(likelihood, _LIKELIHOODS)
+        is_scale = isinstance(getattr(piece, "base", piece), ScaleLikelihood)
+        if is_scale:
             piece = piece if noise is None else piece.with_noise(noise)
             found = piece.noise
             if not (np.isfinite(found) and found > 0) and not (noise is None and np.isnan(found)):
@@ -104,8 +112,13 @@ class EvidenceProblem:
                 "in memory, ComputedBases, or a rotated_problem"
             )
         piece.check_targets(target)
-        constant = np.ones(len(target)) if constant is None else constant
-        self.__dict__.update(Phi=Phi, target=target, likelihood=piece, bias=bias, constant=constant)
+        constant, given = np.ones(len(target)) if constant is None else constant, (target, piece)
+        if is_scale and isinstance(piece, Weighted):
+            piece, target, constant = piece.of_scaled_rows(target)
+            chunked = isinstance(Phi, ComputedBases)
+            Phi = Phi.scaled(constant) if chunked else constant[:, None] * Phi
+        fields = {"Phi": Phi, "target": target, "likelihood": piece, "bias": bias}
+        self.__dict__.update(fields, constant=constant, given=given)
 
     @classmethod
     def of(cls, problem: Problem, *, noise: float | None = None) -> "EvidenceProblem":
@@ -147,8 +160,8 @@ class EvidenceProblem:
         """Mean of the prior of the bias: in the middle of numbers, so that their zero does not matter."""
         if not (self.bias and isinstance(self.likelihood, ScaleLikelihood)):
             return 0.0
-        if getattr(self.likelihood, "n_obs", None):  # of a rotation
-            return float(self.constant @ self.target) / self.n_obs
+        if self.likelihood.is_quadratic:
+            return float(self.constant @ self.target) / self.total
         return float(self.likelihood.middle(self.target))
 
     @cached_property
@@ -157,9 +170,26 @@ class EvidenceProblem:
         return self.target - self.origin * self.constant if self.origin else self.target
 
     @property
-    def n_obs(self) -> int:
-        """Number of rows, also of those that a rotation has left out."""
+    def n_obs(self) -> float:
+        """Number of rows, also of those that a rotation has left out; of rows with weights their sum."""
         return getattr(self.likelihood, "n_obs", None) or len(self.target)
+
+    @property
+    def root(self) -> Any:
+        """What rows are multiplied by, shape (n_obs,): the roots of their weights; one without weights."""
+        return 1.0 if self.target is self.given[0] else self.constant
+
+    @property
+    def total(self) -> float:
+        """Squares of what rows are multiplied by, summed: the number of rows, where these count once."""
+        return float(self.constant @ self.constant)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the targets."""
+        target = plain_target(self.centred)
+        across = target - self.constant * (float(self.constant @ target) / self.total)
+        return float(np.linalg.norm(across) / np.sqrt(self.total))
 
     @property
     def target_scale(self) -> float:
@@ -167,11 +197,11 @@ class EvidenceProblem:
 
         Under Student-t noise at most that of a normal distribution with their quartiles: outliers may be far.
         """
-        across = self.centred - self.constant * float(self.constant @ self.centred) / self.n_obs
-        norms = (float(np.linalg.norm(each)) for each in (self.target, across))
-        size, spread = (norm / np.sqrt(self.n_obs) for norm in norms)
+        spread = self.spread
+        size = float(np.linalg.norm(plain_target(self.target)) / np.sqrt(self.total))
         if isinstance(self.likelihood, StudentT):
-            spread = min(spread, _NORMAL * float(np.median(np.abs(self.centred))) or spread)
+            middle = float(self.likelihood.middle(np.abs(self.centred)))
+            spread = min(spread, _NORMAL * middle or spread)
         return (spread if spread > ROUNDING * size else size) or 1.0
 
     def noise_at(self, latent: Array, n_determined: float, noise: float) -> float:
@@ -242,7 +272,7 @@ def check_fixed_bases(problem: Problem, solver: str) -> None:
 
 
 def rotated_problem(
-    blocks: Iterable[tuple[Array, Array]], *, noise: float | None = None
+    blocks: Iterable[tuple[Array, Array]], likelihood: Likelihood | None = None
 ) -> EvidenceProblem:
     """Return a regression of many rows as an equivalent one of n_basis + 2 rows.
 
@@ -252,22 +282,28 @@ def rotated_problem(
     Parameters
     ----------
     blocks : iterable of (ndarray, shape (n_rows, n_basis), ndarray, shape (n_rows,))
-        Basis functions and targets of the rows.
-    noise : float, optional
-        As for `EvidenceProblem`.
+        Basis functions and targets of the rows, or targets and weights, shape (n_rows, 2).
+    likelihood : Normal or Weighted, optional
+        Its number of rows is by default theirs, or the sum of their weights.
     """
-    n_obs, R, origin = 0, None, 0.0
-    for Phi, target in blocks:
-        origin = origin if n_obs else float(np.mean(target))  # it moves the first row of R alone
-        n_obs += len(target)
+    total, R, origin = 0.0, None, 0.0
+    for Phi, observed in blocks:
+        target, weight = plain_target(observed), row_weight(observed)
+        origin = (
+            origin if R is not None else float(np.mean(target))
+        )  # it moves the first row of R alone
         block = np.column_stack([np.ones(len(target)), Phi, target - origin])
+        if weight is not None:
+            block *= np.sqrt(weight)[:, None]
+        total += len(target) if weight is None else float(weight.sum())
         R = np.linalg.qr(block if R is None else np.vstack([R, block]), mode="r")
     if R is None:
         raise ValueError("there are no rows; needed one or more")
     Phi = np.asfortranarray(R[:, 1:-1])
-    likelihood = Normal(n_obs=n_obs)
+    base: Any = likelihood.base if isinstance(likelihood, Weighted) else likelihood or Normal()
     target = R[:, -1] + origin * R[:, 0]
-    return EvidenceProblem(Phi, target, likelihood, noise=noise, constant=R[:, 0].copy())
+    counted = replace(base, n_obs=base.n_obs or total)
+    return EvidenceProblem(Phi, target, counted, constant=R[:, 0].copy())
 
 
 @dataclass(frozen=True)
@@ -431,7 +467,7 @@ def result_at(
         active=active,
         covariance=covariance,
         noise=noise,
-        latent=end.latent + problem.origin * problem.constant,
+        latent=(end.latent + problem.origin * problem.constant) / problem.root,
         log_evidence=end.log_evidence,
         status=Status.EMPTY_MODEL if len(active) == 0 else status,
         n_iter=len(trace) - 1,

@@ -368,7 +368,7 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
     # all bases with equal precisions, the latent function varying as the targets do
     index = np.flatnonzero(columns.square)
     variance = problem.target_scale**2 if problem.likelihood.targets == "numbers" else 1.0
-    alpha = np.full(len(index), max(len(index), 1) / (problem.n_obs * variance))
+    alpha = np.full(len(index), max(len(index), 1) / (problem.total * variance))
     trace: list[tuple[float, int, float]] = []
     mean, last, since, noise_moves = None, -np.inf, 0, False
     while len(trace) <= options.max_iter:

@@ -330,11 +330,11 @@ class Normal(ScaleLikelihood):
     ----------
     noise : float
         Standard deviation, positive; NaN where it is to be estimated.
-    n_obs : int, optional
-        Number of targets, where those given are a rotation's part that is not zero.
+    n_obs : float, optional
+        Number of targets, where those given are a rotation's part that is not zero, or count by weights.
     """
 
-    n_obs: int | None = None
+    n_obs: float | None = None
     name: ClassVar[str] = "normal"
     is_quadratic: ClassVar[bool] = True
 

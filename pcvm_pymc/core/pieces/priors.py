@@ -444,9 +444,11 @@ def prior_latent_size(Phi: Array, signs: Array | None, c: float) -> float:
     return typical if typical > 0 else 1.0
 
 
-def typical_size(target: Array) -> float:
+def typical_size(target: Array, weight: Array | None = None) -> float:
     """Return the standard deviation of targets; their magnitude if constant, 1 if all zero."""
-    spread, size = float(np.std(target)), float(np.abs(target).max())
+    apart = target - np.average(target, weights=weight)
+    spread = float(np.sqrt(np.average(np.square(apart), weights=weight)))
+    size = float(np.abs(target).max())
     return spread if spread > ROUNDING * size else size or 1.0
 
 

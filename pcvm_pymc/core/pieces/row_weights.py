@@ -1,13 +1,14 @@
-"""Rows that count by weights: a second column of the targets, and the likelihood with it."""
+"""Rows that count by weights: a second column of the targets, and the likelihood with it; known noise."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, Normal, RowTerms, StudentT
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.validation import as_numbers, check_shape
 
 
 def weighted_target(target: NDArray[Any], weight: Array) -> Array:
@@ -34,6 +35,71 @@ def against_rest(target: NDArray[Any], number: int) -> Array:
     """Return labels -1. and +1. of a class against the rest; weights stay."""
     label, weight = np.where(plain_target(target) == number, 1.0, -1.0), row_weight(target)
     return label if weight is None else weighted_target(label, weight)
+
+
+def weighted_median(value: Array, weight: Array) -> float:
+    """Return the median of values that count by weights, for whole numbers that of repeated values."""
+    order = np.argsort(value, kind="stable")
+    total = np.cumsum(weight[order])
+    low, high = (np.searchsorted(total, 0.5 * total[-1], side) for side in ("left", "right"))
+    return float(np.mean(value[order[[low, min(high, len(value) - 1)]]]))
+
+
+def as_noise_std(noise_std: Any, n_obs: int) -> Array:
+    """Return the known standard deviation of each row's noise, shape (n_obs,).
+
+    Raises
+    ------
+    ValueError
+        Unless they are positive and finite numbers, one for each row.
+    """
+    out = as_numbers(noise_std, "noise_std")
+    check_shape("noise_std", out.shape, (n_obs,), "standard deviation for each row of X")
+    bad = np.flatnonzero(~((out > 0) & np.isfinite(out)))
+    if bad.size:
+        found = f"noise_std has the value {out[bad[0]]:g} in row {bad[0]}"
+        raise ValueError(f"{found}; needed positive and finite numbers, in the unit of y")
+    return out
+
+
+def known_noise(noise_std: Array, weight: Array | None = None) -> tuple[Normal, Array]:
+    """Return the normal likelihood, and the weights, of rows whose noise is known.
+
+    In its exponent a row of noise s_i is one of noise s that counts ``(s / s_i)^2`` times. With s the
+    geometric mean of all s_i, rows that count once have the same normalising constants.
+
+    Parameters
+    ----------
+    noise_std : ndarray, shape (n_obs,)
+    weight : ndarray, shape (n_obs,), optional
+        How often each row counts in addition.
+    """
+    count = np.ones(len(noise_std)) if weight is None else weight
+    middle = float(np.exp(np.average(np.log(noise_std), weights=count)))
+    return Normal(middle, n_obs=float(count.sum())), count * (middle / noise_std) ** 2
+
+
+def observed_rows(
+    likelihood: Likelihood,
+    target: NDArray[Any],
+    weight: Array | None = None,
+    noise_std: Array | None = None,
+) -> tuple[Likelihood, NDArray[Any]]:
+    """Return the likelihood of rows, weights and known noise in it, and the targets that it takes.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Of a row that counts once.
+    target : ndarray, shape (n_obs,)
+    weight, noise_std : ndarray, shape (n_obs,), optional
+        How often each row counts, and the known standard deviation of its noise.
+    """
+    if noise_std is not None:
+        likelihood, weight = known_noise(noise_std, weight)
+    if weight is None:
+        return likelihood, target
+    return Weighted(likelihood), weighted_target(target, weight)
 
 
 def _times_weight(name: str) -> Any:
@@ -67,6 +133,7 @@ class Weighted(Likelihood):
     n_scores = property(lambda self: self.base.n_scores)
     #: that of a row that counts once; that of another is this times its weight
     bound = property(lambda self: self.base.bound)
+    noise = property(lambda self: self.base.noise)
 
     def _split(self, target: NDArray[Any]) -> tuple[NDArray[Any], Array]:
         """Return targets as the base takes them, and weights."""
@@ -101,3 +168,80 @@ class Weighted(Likelihood):
     def response(self, target: NDArray[Any]) -> Array | None:
         """Return the base's, of a row that counts once."""
         return self.base.response(self._split(target)[0])
+
+    def with_noise(self, noise: float) -> "Weighted":
+        """Return the same likelihood of another scale; itself where it has none."""
+        return replace(self, base=self.base.with_noise(noise))
+
+    def middle(self, target: NDArray[Any]) -> float:
+        """Return about where numbers lie, weights counted."""
+        plain, weight = self._split(target)
+        if isinstance(self.base, StudentT):
+            return weighted_median(plain, weight)
+        return float(np.average(plain, weights=weight))
+
+    def of_scaled_rows(self, target: NDArray[Any]) -> tuple[Likelihood, Array, Array]:
+        """Return the likelihood of rows times the roots of their weights, their numbers, and the roots.
+
+        Latent values are multiplied, too. The log likelihood, and its slope and curvature in the weights of
+        the basis functions, are those of repeated rows.
+
+        Raises
+        ------
+        ValueError
+            If a weight is zero, or the likelihood is neither normal nor Student-t.
+        """
+        plain, weight = self._split(target)
+        if not (weight > 0).all():
+            row = int(np.argmin(weight))
+            raise ValueError(
+                f"row {row} has the weight {weight[row]:g}; needed positive ones: leave such rows out"
+            )
+        root, base = np.sqrt(weight), self.base
+        if isinstance(base, StudentT):
+            return ScaledStudentT(base.noise, base.degrees, root), root * plain, root
+        if not isinstance(base, Normal):
+            raise ValueError(f"likelihood={base.name!r} takes no weights of rows; needed 'normal'")
+        n_obs = float(weight.sum()) if base.n_obs is None else base.n_obs
+        return replace(base, n_obs=n_obs), root * plain, root
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledStudentT(StudentT):
+    """Student-t noise of rows that are multiplied by the roots of their weights.
+
+    The expected precision is that of a row that counts once: the factors of residual and basis functions make
+    up its weight.
+
+    Parameters
+    ----------
+    root : ndarray, shape (n_obs,)
+    """
+
+    root: Any = None
+
+    @property
+    def n_obs(self) -> float:
+        """How many rows they count for."""
+        return float(self.root @ self.root)
+
+    def _of_plain(self, name: str, latent: Array, target: Array) -> Array:
+        """Return what a method says of rows as they were."""
+        base = StudentT(self.noise, self.degrees)
+        return np.asarray(getattr(base, name)(latent / self.root, target / self.root))
+
+    def middle(self, target: Array) -> float:
+        """Return the median of the rows as they were."""
+        return weighted_median(target / self.root, self.root**2)
+
+    def log_density(self, latent: Array, target: Array) -> Array:
+        """Return the weighted Student-t log density."""
+        return self.root**2 * self._of_plain("log_density", latent, target)
+
+    def curvature(self, latent: Array, target: Array) -> Array:
+        """Return the expected precision of each row that counts once."""
+        return self._of_plain("curvature", latent, target)
+
+    def hessian(self, latent: Array, target: Array) -> Array:
+        """Return minus the second derivative of each row that counts once, shape (n_obs, 1, 1)."""
+        return self._of_plain("hessian", latent, target)
