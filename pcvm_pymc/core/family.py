@@ -156,13 +156,13 @@ def check_solver(problem: Problem, solver: str) -> None:
     """
     if solver == "em":
         check_mode(problem)
-    if solver == "gibbs" and isinstance(problem.likelihood, Weighted):
-        raise ValueError(
-            "the rows have weights, which 'gibbs' does not take: its latent responses are those of "
-            "single rows; use 'em', 'evidence' or 'bottom-up'"
-        )
     rows = systems_of(problem)
     if any(solver in (*row.solvers, *row.samplers) for row in rows):
+        if solver == "gibbs" and isinstance(problem.likelihood, Weighted):
+            raise ValueError(
+                "the rows have weights, which 'gibbs' does not take: its latent responses are those of "
+                "single rows; use 'em', 'evidence' or 'bottom-up'"
+            )
         return
     signs = "signed" if problem.is_signed else "free"
     pieces = f"a {problem.likelihood.name} likelihood, a {problem.hyperprior.name} prior and {signs} weights"
