@@ -400,7 +400,8 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
             For input or parameters that cannot be used.
         """
         estimation = self._begin()
-        check_same_rows(X, y=y, groups=groups)
+        others: dict[str, Any] = {"groups": groups, "noise_std": noise_std}
+        check_same_rows(X, y=y, sample_weight=sample_weight, **others)
         y = y if y is None else as_finite(y, "y", "drop those rows first")
         rows, target = self._read(X, y, y_numeric=True)
         group, target = self._groups(groups, len(rows)), as_targets(target, len(rows))

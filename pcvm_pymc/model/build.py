@@ -72,9 +72,9 @@ def build(
     ValueError
         For input that cannot be used; the message says what was found and what is needed.
     """
-    check_same_rows(X, y=y)
-    frame = Frame.of(X)
     given = {name: options.pop(name, None) for name in ("sample_weight", "noise_std")}
+    check_same_rows(X, y=y, **given)
+    frame = Frame.of(X)
     ours = {*getfullargspec(_declare_function).kwonlyargs, *getfullargspec(choose_bases).kwonlyargs}
     nuisance = {name: options.pop(name) for name in set(options) - ours}
     link, nuisance = _link(row, likelihood, nuisance)

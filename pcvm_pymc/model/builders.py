@@ -265,7 +265,8 @@ def rvm_model(
         k-means centres. Default: the rows of `X`.
     sample_weight : array_like, shape (n_obs,), optional
         Of numbers: how often each row counts, positive; two is the row twice, without a second basis function
-        on it. The log density of a row is multiplied by it.
+        on it. The log density of a row is multiplied by it. The default width, and the part of the basis
+        functions in the default hyperprior, are those of the rows as they are.
     noise_std : array_like, shape (n_obs,), optional
         Known standard deviation of each row's normal noise, in the unit of y, in place of `noise`.
         Predictions are of the function alone, since the noise of new rows is not known.
