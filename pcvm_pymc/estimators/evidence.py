@@ -450,7 +450,6 @@ class RegressionEvidence(Evidence):
             most = int(min(MOST_ROWS, np.sqrt(room / _PROCESS_BYTES)))
             some = choose_share(np.zeros(len(data.X)), most, rng)
             known = result.noise**2 if is_known or self.known_noise is not None else None
-            few = data.some(some)
-            at = model._kernel_, few.X, few.label, known, few.certainty
-            process = Process.fit(*at)
+            weight = None if data.certainty is None else data.certainty[some]
+            process = Process.fit(model._kernel_, data.X[some], data.label[some], known, weight)
             model._process_ = replace(process, noise=0.0) if is_known else process

@@ -139,6 +139,18 @@ def test_known_noise_with_weights_is_that_of_repeated_rows(options):
     same(found, clone(model).fit(X[COPIES], Y[COPIES], noise_std=NOISE[COPIES]), rtol=1e-4)
 
 
+def test_the_process_has_the_noise_of_some_of_the_rows(monkeypatch):
+    """The variance of a Gaussian process, directly, where it is given 20 of the rows."""
+    monkeypatch.setattr("pcvm_pymc.estimators.evidence.MOST_ROWS", 20)
+    model = RVM(width=1.3, random_state=0).fit(X, Y, sample_weight=TIMES, noise_std=NOISE)
+    process, kernel = model._process_, model._kernel_
+    some = [np.flatnonzero((row == X).all(axis=1))[0] for row in process.rows]
+    cross, noise = kernel(NEW, process.rows), NOISE[some] ** 2 / TIMES[some]
+    C = process.amplitude * kernel(process.rows, process.rows) + np.diag(noise)
+    known = np.einsum("ij,jk,ik->i", cross, np.linalg.inv(C), cross) * process.amplitude**2
+    np.testing.assert_allclose(process.moments(NEW)[1], process.amplitude - known, rtol=1e-6)
+
+
 def test_known_noise_predicts_better_and_covers_the_function():
     rng, errors, covered = fixed_rng(7), [], []
     for _ in range(10):

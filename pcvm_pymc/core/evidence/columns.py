@@ -77,10 +77,6 @@ class ComputedBases:
         """(n_obs, n_basis)."""
         return len(self.X), len(self.centres)
 
-    def scaled(self, root: Array) -> "ComputedBases":
-        """Return the same in rows that are multiplied by something."""
-        return replace(self, root=root)
-
     def roots(self, rows: slice) -> Any:
         """Return what some rows are multiplied by, shape (n_rows, 1); one where rows have no weights."""
         return 1.0 if self.root is None else self.root[rows, None]

@@ -85,7 +85,7 @@ class EvidenceProblem:
 
     def __init__(
         self,
-        Phi: Any,
+        Phi: Array | ComputedBases | StreamedDesign,
         target: Array,
         likelihood: str | Likelihood = "normal",
         *,
@@ -113,11 +113,12 @@ class EvidenceProblem:
             )
         piece.check_targets(target)
         constant, given = np.ones(len(target)) if constant is None else constant, (target, piece)
+        bases: Any = Phi
         if is_scale and isinstance(piece, Weighted):
             piece, target, constant = piece.of_scaled_rows(target)
-            chunked = isinstance(Phi, ComputedBases)
-            Phi = Phi.scaled(constant) if chunked else constant[:, None] * Phi
-        fields = {"Phi": Phi, "target": target, "likelihood": piece, "bias": bias}
+            computed = isinstance(Phi, ComputedBases)
+            bases = replace(bases, root=constant) if computed else constant[:, None] * bases
+        fields = {"Phi": bases, "target": target, "likelihood": piece, "bias": bias}
         self.__dict__.update(fields, constant=constant, given=given)
 
     @classmethod
@@ -289,9 +290,8 @@ def rotated_problem(
     total, R, origin = 0.0, None, 0.0
     for Phi, observed in blocks:
         target, weight = plain_target(observed), row_weight(observed)
-        origin = (
-            origin if R is not None else float(np.mean(target))
-        )  # it moves the first row of R alone
+        if R is None:  # it moves the first row of R alone
+            origin = float(np.mean(target))
         block = np.column_stack([np.ones(len(target)), Phi, target - origin])
         if weight is not None:
             block *= np.sqrt(weight)[:, None]
