@@ -234,7 +234,9 @@ def test_the_version_is_the_same_everywhere():
     assert cited[1] == heads[0] == pcvm_pymc.__version__
 
 
-@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")]), ids=lambda p: p.stem
+)
 def test_the_pages_links_are_there(path):
     """Links of a page written by hand; what the site makes of the repository is made when it is built."""
     made = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
