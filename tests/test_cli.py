@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from problems import animals, blobs, complaint, interrupted, printed
+from rich.status import Status
 from sklearn.linear_model import LogisticRegression
 
 from pcvm_pymc import PCVMClassifier, sample
@@ -140,6 +141,15 @@ def test_rows_are_compared_on_the_splits_that_both_ran_on(csv, tmp_path, capsys)
         assert f"{row['log loss difference']:+.3f} ± {error['log loss difference']:.3f}" in said
         counts = "/".join(f"{row[f'log loss {each}']:.0f}" for each in ("won", "drawn", "lost"))
         assert f"{row['splits']:.0f} splits: {counts} " in said
+
+
+@pytest.mark.usefixtures("one_classifier")
+def test_a_terminal_shows_the_rows_after_each_split(csv, tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(Status, "update", lambda _, status: shown.append(status.renderables))
+    assert main(["compare", str(csv), "--width", "1.0", *FAST, "--out", str(tmp_path / "out")]) == 0
+    assert [text for text, _ in shown] == ["1 of 2 splits done", "2 of 2 splits done"]
+    assert [table.row_count for _, table in shown] == [3, 3]
 
 
 @pytest.mark.usefixtures("one_classifier")

@@ -4,6 +4,7 @@ It leaves what it compiles in numba's cache, as any first use does: some ten sec
 each installation and for two classes and more, which a process of its own can do while there is other work.
 """
 
+import os
 import sys
 
 import numpy as np
@@ -34,4 +35,6 @@ def compile_sampler(n_classes: int = 2) -> None:
 
 
 if __name__ == "__main__":
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(5)  # what is waited for first comes first
     compile_sampler(*map(int, sys.argv[1:]))

@@ -18,7 +18,7 @@ import pandas as pd
 from joblib import cpu_count, delayed
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
@@ -173,7 +173,7 @@ def compare(options: argparse.Namespace, console: Console) -> None:
                 f"Equal rows are on one side: {min(drawn)} to {max(drawn)} rows to train on."
             )
         _fit_rivals(scored, tables, parts)
-        _print_table(scored)  # no need to wait for the posterior
+        console.print(_table(scored))  # no need to wait for the posterior
         with console.status("importing PyMC"):
             import_module("pcvm_pymc.inference.sampling")
         with console.status("compiling the sampler"):
@@ -233,7 +233,7 @@ def _fit_rivals(scored: Scored, tables: list[Any], parts: list[Any]) -> None:
                 for name, rival in rivals.items():
                     scored.add(name, split, rival)
                 scored.write()
-                status.update(f"{n_done} of {len(parts)} splits done")
+                status.update(Group(f"{n_done} of {len(parts)} splits done", _table(scored)))
     except TerminatedWorkerError:
         raise MemoryError("a process died, perhaps of too little memory; use --jobs 1") from None
 
@@ -430,8 +430,8 @@ def _occupied(path: Path, settings: dict[str, Any]) -> str:
 # --- what is printed ---------------------------------------------------------------------------
 
 
-def _print_table(scored: Scored) -> None:
-    """Print two lines for each classifier: its means, and its differences to the first one."""
+def _table(scored: Scored) -> Table:
+    """Return two lines for each classifier: its means, and its differences to the first one."""
     mean, error, _ = scored.tables()
     title = "held-out scores, mean over splits"
     table = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
@@ -454,12 +454,12 @@ def _print_table(scored: Scored) -> None:
                 text += "" if np.isnan(spread) else f" ± {spread:.{digits}f}"
             cells.append(text)
         table.add_row(*cells)
-    scored.console.print(table)
+    return table
 
 
 def _report(scored: Scored) -> None:
     """Print the table, how to read it, and one verdict on all chains."""
-    _print_table(scored)
+    scored.console.print(_table(scored))
     chains = scored.chains
     scored.console.print(
         "Second lines: minus the first row on the splits that both ran on, ± standard error; won, drawn and "

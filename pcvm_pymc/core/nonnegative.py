@@ -4,7 +4,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, svd
 
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.quadratic import POTRF, POTRS, SINGLE_ROUNDING, Gram, Mask
+from pcvm_pymc.core.quadratic import POTRF, POTRS, SINGLE_ROUNDING, Gram, Mask, with_bias
 
 # of a ridge problem's Gram matrix: above, it has lost what the identity adds, and singular values are taken
 _LARGEST_SQUARE = 1e10
@@ -57,9 +57,10 @@ class _Scaled:
 
     def change(self, passive: Mask) -> Array:
         """Return the step to the solution in which all but the passive weights are zero."""
-        leaving = np.append(np.where(passive, 0.0, -self.at[:-1]), 0.0)
+        leaving = np.where(passive, 0.0, -self.at[:-1])
         if not leaving.any():
             return self._solved(passive, self.rhs)
+        leaving = with_bias(leaving, 0.0)
         return self._solved(passive, self.rhs - self.product(leaving)) + leaving
 
     def _solved(self, passive: Mask, rhs: Array) -> Array:
@@ -72,17 +73,18 @@ class _Scaled:
             columns, H = self.gram.block(passive, self.scale)
             n, single = len(columns), H.dtype == np.float32
             diagonal = H.T.ravel()[:: n + 2]  # a view, the matrix being in column order
-            rounding = diagonal.sum(dtype=float) * SINGLE_ROUNDING
+            rounding = diagonal.sum(dtype=float) * SINGLE_ROUNDING if single else 0.0
             diagonal[:n] += 1.0
             diagonal[n] += self.ridge[-1]
-            diagonal *= 1.0 + inflation
+            if inflation:
+                diagonal *= 1.0 + inflation
             factor, failed = POTRF[H.dtype.char](H, lower=1, overwrite_a=1)
             # written so that what is not a number is too much
             if single and (failed or not rounding < _MOST_ROUNDING):
                 self.gram.widen()
                 return self._solved(passive, rhs)
             if not failed:
-                goal = np.append(rhs[columns], rhs[-1]).astype(factor.dtype)
+                goal = with_bias(rhs[columns], rhs[-1], factor.dtype)
                 solution, _ = POTRS[H.dtype.char](factor, goal, lower=1, overwrite_b=1)
                 out = np.zeros(len(rhs))
                 out[columns], out[-1] = solution[:-1], solution[-1]
@@ -143,8 +145,8 @@ def solve_nonnegative(
     J. J. Judice and F. M. Pires (1994), "A block principal pivoting algorithm for large-scale
     strictly monotone linear complementarity problems", Computers & Operations Research 21.
     """
-    at = np.zeros(len(scale) + 1) if start is None else np.append(*start)
-    scaled = _Scaled(gram, np.append(scale, bias_scale), np.append(*target), at)
+    at = np.zeros(len(scale) + 1) if start is None else with_bias(*start)
+    scaled = _Scaled(gram, with_bias(scale, bias_scale), with_bias(*target), at)
     usable = scale != 0
     if not constrained:
         return scaled.unscaled(scaled.at + scaled.change(usable))
@@ -154,13 +156,13 @@ def solve_nonnegative(
         change = scaled.change(passive)
         u = scaled.at + change
         wrong = passive & (u[:-1] < 0)
-        if not passive[usable].all():
-            # of weights at zero, whose prior does not pull
+        idle = usable & ~passive
+        if idle.any():  # weights at zero, whose prior does not pull
             slope = (scaled.product(change) + change - scaled.rhs)[:-1]
             least = -_SLOPE_TOLERANCE * (1.0 + np.abs(scaled.rhs[:-1]))
-            wrong |= usable & ~passive & (slope < least)
-        count = int(wrong.sum())
-        if count == 0 or (slack and count <= slack * passive.sum()):
+            wrong |= idle & (slope < least)
+        count = int(np.count_nonzero(wrong))
+        if count == 0 or (slack and count <= slack * np.count_nonzero(passive)):
             break
         if count < fewest:
             fewest, patience = count, 3

@@ -75,7 +75,7 @@ class BorderedGram:
         its own.
         """
         columns = passive.nonzero()[0]
-        every = np.append(columns, len(passive))
+        every = with_bias(columns, len(passive), columns.dtype)
         return columns, lower_block(self.matrix, every, scale[every])
 
     def take(self, columns: Index, Phi: Any = None) -> "BorderedGram":
@@ -146,7 +146,7 @@ class PartialGram:
                     part = self._weighted(some, self._columns, np.abs(change))
                     self._gram = cross_product(part, self._gram, sign)
             self.row_weight[stale] = row_weight[stale]
-        self.border = np.append(self.row_weight @ self.Phi, self.row_weight.sum())
+        self.border = with_bias(self.row_weight @ self.Phi, self.row_weight.sum())
 
     def take(self, columns: Index, Phi: Array) -> "PartialGram":
         """Keep some columns, in ascending order; `Phi` are theirs."""
@@ -165,7 +165,7 @@ class PartialGram:
         # relative to a diagonal of at least one these are rounding, and products of subnormals are slow
         least = SINGLE_ROUNDING if self._kind is np.float32 else 0.0
         out = lower_block(self._gram, place, scale[columns], room=1, least=least)
-        every = np.append(columns, len(passive))
+        every = with_bias(columns, len(passive), columns.dtype)
         out[-1] = self.border[every] * scale[every] * scale[-1]
         return columns, out
 
@@ -210,6 +210,13 @@ class PartialGram:
 
 
 type Gram = BorderedGram | PartialGram
+
+
+def with_bias(value: NDArray[Any], bias: Any, dtype: Any = float) -> NDArray[Any]:
+    """Return values of the weights and that of the bias: `np.append`, in a third of its time."""
+    out = np.empty(len(value) + 1, dtype)
+    out[:-1], out[-1] = value, bias
+    return out
 
 
 def cross_product(A: Array, total: Array, sign: float = 1.0) -> Array:

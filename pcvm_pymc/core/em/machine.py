@@ -215,7 +215,7 @@ class _Machine:
         self.is_rounding = rows.is_single and is_small
         new = rows.shrink(new)
         end = improved_width(rows, _zeros_by_kkt(rows, new) if self.prior.penalty > 0 else new)
-        if not len(end.latent):  # of a streamed design
+        if end is new or not len(end.latent):  # or of a streamed design
             return end
         return replace(end, change=float(np.abs(end.latent - point.latent).max()))
 

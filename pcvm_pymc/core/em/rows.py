@@ -93,9 +93,12 @@ class _Rows:
 
     def shrink(self, point: Point) -> Point:
         """Leave out columns whose weights are zero for good, once that saves real work."""
-        prior, keep = self.problem.hyperprior, np.flatnonzero(point.weight[self.index].any(axis=1))
+        prior, enough = self.problem.hyperprior, self.compact_below * len(self.index)
         drops_zeros = prior.holds_zeros and prior.penalty == 0
-        if not drops_zeros or len(keep) >= self.compact_below * len(self.index):
+        if not drops_zeros or point.n_active >= enough * self.problem.n_scores:
+            return point
+        keep = np.flatnonzero(point.weight[self.index].any(axis=1))
+        if len(keep) >= enough:
             return point
         self.index, self.sign = self.index[keep], self.sign[keep]
         if isinstance(self.Phi, StreamedDesign):
