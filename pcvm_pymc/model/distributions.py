@@ -100,7 +100,7 @@ class ProbitBernoulliRV(SymbolicRV):
 
 
 class ProbitBernoulli(Discrete):
-    """Labels 0 or 1 with P(label = 1) = Phi(latent) (Chen et al. 2009 eq. 3), stable in both tails.
+    """Labels 0 or 1 with P(label = 1) = Phi(latent) (Chen et al. 2009, equation 3), stable in both tails.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ class MarginalWeightRV(MarginalBiasRV):
 
 
 class MarginalWeight(PositiveContinuous):
-    """Size of a weight, its Gamma(c, d) precision integrated out (Chen et al. 2009 eq. 21).
+    """Size of a weight, its Gamma(c, d) precision integrated out (Chen et al. 2009, equation 21).
 
     A half-Student-t with ``2 c`` degrees of freedom and scale ``sqrt(d / c)``; the density is
     PyMC's `HalfStudentT` with all constants in double precision.
@@ -267,7 +267,7 @@ class MarginalWeight(PositiveContinuous):
 
 
 class MarginalBias(Continuous):
-    """The bias, its Gamma(e, f) precision integrated out: Student-t (Chen et al. 2009 eq. 22).
+    """The bias, its Gamma(e, f) precision integrated out: Student-t (Chen et al. 2009, equation 22).
 
     Parameters
     ----------
