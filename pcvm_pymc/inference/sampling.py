@@ -31,6 +31,11 @@ _log = logging.getLogger("pymc.pcvm_pymc")
 type Seed = int | np.random.Generator | None
 type Method = Literal["auto", "gibbs", "nuts"]
 
+#: what to do where weights of known signs, of several classes, do not converge
+_OF_CLASSES = (
+    "; chains of several classes mix better without signs of the weights: "
+    "MPCVMClassifier(estimation='posterior')"
+)
 _NUTS_SAMPLERS = ("pymc", "nutpie", "numpyro", "blackjax")
 
 
@@ -201,7 +206,8 @@ def _report(tree: xr.DataTree, model: pm.Model) -> None:
         more = [name for name, x in posterior.items() if not str(x.dims[-1]).endswith("basis")]
     found = convergence(tree, more)
     if not found.ok:
-        _log.warning("%s", found)
+        several = "class" in getattr(posterior.get("magnitude"), "dims", ())
+        _log.warning("%s%s", found, _OF_CLASSES if several else "")
 
 
 def choose_method(model: pm.Model) -> tuple[Method, str]:

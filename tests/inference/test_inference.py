@@ -7,7 +7,17 @@ import pytest
 from problems import blobs, interrupted, refused
 from runs import SHALLOW
 
-from pcvm_pymc import EMOptions, Hyperprior, Start, find_map_em, latent_draws, pcvm_model, sample
+from pcvm_pymc import (
+    EMOptions,
+    Hyperprior,
+    Start,
+    find_map_em,
+    latent_draws,
+    mpcvm_model,
+    mrvm_model,
+    pcvm_model,
+    sample,
+)
 from pcvm_pymc.assessment.comparison import convergence
 from pcvm_pymc.experiments.datasets import ripley_mixture
 from pcvm_pymc.inference import chains, results
@@ -124,3 +134,16 @@ def test_one_verdict_on_convergence(caplog):
         if not ok:
             assert caplog.messages == [str(found)]
             assert f"latent function, width: worst r-hat {found.rhat:.3f}" in str(found)
+
+
+def test_of_several_classes_a_remedy_is_named(caplog):
+    X, label = blobs(6, seed=1)[0], np.arange(6) % 3
+    away = np.arange(4.0)[:, None, None, None] + np.zeros((4, 200, 6, 3))
+    away += np.random.default_rng(0).normal(size=away.shape)
+    for build, name, remedies in ((mpcvm_model, "magnitude", 1), (mrvm_model, "weight", 0)):
+        model = build(X, label, width=1.0)
+        values = {name: (("basis", "class"), away), "latent": (("obs", "class"), away)}
+        caplog.clear()
+        sampling._report(pack(model, values, {}), model)
+        assert caplog.text.count("MPCVMClassifier(estimation='posterior')") == remedies
+        assert "NOT converged" in caplog.text
