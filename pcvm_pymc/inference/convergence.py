@@ -60,10 +60,16 @@ class Convergence:
 
 
 def judge(draws: Mapping[str, Array], divergences: int = 0) -> Convergence:
-    """Return the convergence of variables by their draws, shape (n_chains, n_draws, ...) each."""
+    """Return the convergence of variables by their draws, shape (n_chains, n_draws, ...) each.
+
+    Scores of several classes, shape (n_chains, n_draws, n_obs, n_classes), are judged less their mean: a
+    common shift of all of them changes no prediction.
+    """
     import arviz as az
 
     given = dict(draws)
+    if "latent" in given and given["latent"].ndim == 4:
+        given["latent"] = given["latent"] - given["latent"].mean(axis=3, keepdims=True)
     rhat, ess = az.rhat(given), az.ess(given)
     return Convergence(
         divergences=divergences,

@@ -21,6 +21,7 @@ from pcvm_pymc import (
 from pcvm_pymc.assessment.comparison import convergence
 from pcvm_pymc.experiments.datasets import ripley_mixture
 from pcvm_pymc.inference import chains, results
+from pcvm_pymc.inference.convergence import judge
 from pcvm_pymc.inference.results import pack
 from pcvm_pymc.model.read import read
 
@@ -136,9 +137,26 @@ def test_one_verdict_on_convergence(caplog):
             assert f"latent function, width: worst r-hat {found.rhat:.3f}" in str(found)
 
 
+def test_scores_of_several_classes_are_judged_by_their_differences():
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=(4, 1000, 5, 3))
+    shift, chain = rng.normal(size=(4, 1000, 5, 1)), np.arange(4.0)[:, None, None, None]
+    assert judge({"latent": scores + 3.0 * chain}).ok  # chains differ in what no prediction shows
+    apart = scores + 0.5 * chain * np.array([1.0, -1.0, 0.0])
+    assert not judge({"latent": apart}).ok
+    assert judge({"latent": apart + 50.0 * shift}).rhat == pytest.approx(
+        judge({"latent": apart}).rhat
+    )
+    assert not judge(
+        {"latent": scores[..., 0] + chain[..., 0]}
+    ).ok  # of one score, nothing is left out
+
+
 def test_of_several_classes_a_remedy_is_named(caplog):
     X, label = blobs(6, seed=1)[0], np.arange(6) % 3
-    away = np.arange(4.0)[:, None, None, None] + np.zeros((4, 200, 6, 3))
+    away = np.arange(4.0)[:, None, None, None] * np.array([1.0, -1.0, 0.0]) + np.zeros(
+        (4, 200, 6, 3)
+    )
     away += np.random.default_rng(0).normal(size=away.shape)
     for build, name, remedies in ((mpcvm_model, "magnitude", 1), (mrvm_model, "weight", 0)):
         model = build(X, label, width=1.0)
