@@ -305,6 +305,8 @@ class Bases:
             declare_name(model, names("kernel_name"), names("kernel"))
         if isinstance(kernel, kernels.Radial) and isinstance(self.width, TensorVariable):
             width = variable_of(model, self.width, names("width"))
+            if random_parts(width) and width not in model.basic_RVs:
+                width = pm.Deterministic(names("width"), width)  # what predictions need
             apart, _ = matrix(partial(_distances, kernel.order, 2 + width.ndim), X, points, one)
             inverse = 1.0 / (pt.sqr(width) if kernel.order > 1 else width)
             exponent = pt.tensordot(inverse, apart, 1) if width.ndim else apart * inverse

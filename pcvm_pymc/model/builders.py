@@ -56,8 +56,9 @@ def pcvm_model(
         Width of the RBF, or one for each feature. Default: the median distance between rows, which is logged;
         of a `KernelPiece` its own. ``"lognormal"`` makes it unknown, around that distance, with a standard
         deviation of its logarithm of 0.7; so does a random variable of the model or an unnamed prior
-        (``pm.LogNormal.dist(...)``, then named ``width``). In a result it is
-        ``posterior["posterior"]["width"]``: the attribute ``.width`` of a DataTree is xarray's own.
+        (``pm.LogNormal.dist(...)``, then named ``width``); an expression of several is a deterministic
+        of that name, which EM and NUTS take. In a result it is ``posterior["posterior"]["width"]``: the
+        attribute ``.width`` of a DataTree is xarray's own.
     hyperprior : str, Hyperprior, Laplace or HalfHorseshoe, optional
         Gamma hyperpriors of the precisions, or exponential ones of the variances (chen2009's appendix A:
         sizes are then exponential). By name a method of `Hyperprior`. Default: ``"learned"``, whose scale is

@@ -258,6 +258,21 @@ def test_unknown_kernels_are_refused_by_name():
         read(pcvm.rvm_model(X, LABEL, likelihood="logit", width=pm.LogNormal.dist()), "evidence")
 
 
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_a_width_made_of_variables_is_not_moved_as_one_of_them_and_predicts(kernel):
+    with pm.Model() as model:
+        width = pm.LogNormal("factor", 0.0, 0.7) * np.array([1.0, 3.0])
+        pcvm.pcvm_model(X, LABEL, kernel=kernel, width=width, basis=6, signs="both")
+    refused(r"\['width'\] is made of 'factor'; moved is a width that is itself", read, model, "gibbs")
+    result = pcvm.find_map_em(model, progressbar=False)
+    np.testing.assert_allclose(
+        result["posterior"]["width"][0, 0],
+        result["posterior"]["factor"][0, 0].item() * np.array([1.0, 3.0]),
+    )
+    found = pcvm.predict(result, X)["predictions"]["latent"].to_numpy().ravel()
+    np.testing.assert_allclose(found, result["posterior"]["latent"].to_numpy().ravel(), rtol=1e-9)
+
+
 def test_rows_that_do_not_match_are_noticed():
     model = pcvm.pcvm_model(X, LABEL)
     model["y"].set_value(model["y"].get_value()[:3])
