@@ -1,9 +1,11 @@
 """How often intervals of 89 and 50 % contain the true probability, how wide they are, and the log loss.
 
 OMP_NUM_THREADS=1 uv run python benchmarks/interval_coverage.py [--repeats 2] [--rows 100 200] [--ways NAME]
+    [--short]
 
 Ten kinds of simulated data whose probabilities are known; 200 new rows each. The log loss is the expected
-one, over labels of the true probability.
+one, over labels of the true probability. ``--short`` keeps 500 draws of PyMC models, whether or not
+the chains agree.
 """
 
 import argparse
@@ -27,6 +29,8 @@ from pcvm_pymc import (
 
 NEW = 200
 TAILS = [0.055, 0.945, 0.25, 0.75]
+LENGTH = {}  # of chains of PyMC models
+SHORT = {"chains": 2, "draws": 250, "tune": 700, "thin": 10, "max_sweeps": 3500}
 
 
 def mixture_odds(X):
@@ -64,7 +68,7 @@ def of_classifier(model):
 def of_model(width_of, **options):
     def quantiles(X, y, new):
         model = pcvm_model(X, y, width=width_of(X, y), **options)
-        result = predict(sample(model, random_seed=1, progressbar=False, quiet=True), new)
+        result = predict(sample(model, random_seed=1, progressbar=False, quiet=True, **LENGTH), new)
         draws = result["predictions"]["probability"].values.reshape(-1, len(new))
         return np.quantile(draws, TAILS, axis=0), draws.mean(axis=0)
 
@@ -120,7 +124,10 @@ def main():
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--rows", type=int, nargs="+", default=[100, 200, 500])
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
+    parser.add_argument("--short", action="store_true")
     options = parser.parse_args()
+    if options.short:
+        LENGTH.update(SHORT)
     warnings.simplefilter("ignore")
     print(
         "| | rows | 89 % contained | width | 50 % contained | width | log loss | CPU s | least kind, 89 % |"
