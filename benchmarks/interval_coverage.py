@@ -13,6 +13,7 @@ import time
 import warnings
 
 import numpy as np
+import pymc as pm
 from scipy.special import expit, ndtr
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -26,6 +27,8 @@ from pcvm_pymc import (
     sample,
     select,
 )
+from pcvm_pymc.core.pieces.centres import choose_means
+from pcvm_pymc.core.pieces.kernels import median_distance
 
 NEW = 200
 TAILS = [0.055, 0.945, 0.25, 0.75]
@@ -67,7 +70,8 @@ def of_classifier(model):
 
 def of_model(width_of, **options):
     def quantiles(X, y, new):
-        model = pcvm_model(X, y, width=width_of(X, y), **options)
+        given = {key: each(X) if callable(each) else each for key, each in options.items()}
+        model = pcvm_model(X, y, width=width_of(X, y), **given)
         result = predict(sample(model, random_seed=1, progressbar=False, quiet=True, **LENGTH), new)
         draws = result["predictions"]["probability"].values.reshape(-1, len(new))
         return np.quantile(draws, TAILS, axis=0), draws.mean(axis=0)
@@ -85,6 +89,17 @@ def of_gaussian_process(X, y, new):
 
 def chosen(X, y):
     return select(X, y, over=("width",), random_state=0).width
+
+
+def unknown(spread=0.7, **options):
+    def around(X, y):
+        return pm.LogNormal.dist(np.log(median_distance(X)), spread)
+
+    return of_model(around, **{"basis": "kmeans", "signs": "both"} | options)
+
+
+def means(X):
+    return choose_means(X, None, 100, random_state=0)[0]
 
 
 DRAWN = {"estimation": "posterior", "random_state": 0}
@@ -115,6 +130,18 @@ WAYS = {
         'the same with `width="lognormal"`',
         of_model(lambda X, y: "lognormal", basis="kmeans", signs="both"),
     ),
+    "median": (
+        "at the median distance, on those means",
+        of_model(lambda X, y: None, basis="kmeans", signs="both"),
+    ),
+    "laplacian": (
+        '`width="lognormal", kernel="laplacian"`',
+        of_model(lambda X, y: "lognormal", basis="kmeans", signs="both", kernel="laplacian"),
+    ),
+    "narrow": ("a spread of 0.4", unknown(0.4)),
+    "wide": ("a spread of 1.2", unknown(1.2)),
+    "widest": ("a spread of 2", unknown(2.0)),
+    "means": ("a spread of 0.7, 100 means", unknown(basis=means)),
     "gp": ("Gaussian process", of_gaussian_process),
 }
 

@@ -38,7 +38,7 @@ def blocks_of(path, language):
 #: pages of several seconds each, which .ci/run runs with `-m slow`
 LONG = {
     *("several_classes_pymc", "several_classes", "rvm", "several_widths", "intervals", "models"),
-    *("sparse_probit", "own_classifier", "how_sure", "read_a_posterior"),
+    *("sparse_probit", "own_classifier", "how_sure", "read_a_posterior", "feature_widths"),
 }
 
 
