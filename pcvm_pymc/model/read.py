@@ -454,12 +454,8 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
         Phi = graphs.numbers(parts.Phi)
     else:
         inside = set(ancestors([parts.Phi]))
-        made = [x.name for x in model.deterministics if x in inside and x.type.ndim < 2]
-        if made:
-            raise ValueError(
-                f"{made} is made of {parts.width.name!r}; moved is a width that is itself a variable. Needed "
-                f"that (for relative widths: X / widths, and one width), {NUTS}"
-            )
+        if any(x in inside and x.type.ndim < 2 for x in model.deterministics):
+            raise _not_an_rbf([parts.width])  # which the width is made of
         moves = _width_moves(parts.Phi, parts.width)
         width = np.clip(graphs.numbers(support_point(parts.width)), *moves.bounds)[()] * 1.0
         Phi = moves.basis(width)
