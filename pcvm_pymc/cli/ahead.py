@@ -36,5 +36,5 @@ def compile_sampler(n_classes: int = 2) -> None:
 
 if __name__ == "__main__":
     if hasattr(os, "nice"):  # not on Windows
-        os.nice(5)  # what is waited for first comes first
+        os.nice(19)  # what is waited for first comes first
     compile_sampler(*map(int, sys.argv[1:]))

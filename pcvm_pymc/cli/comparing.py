@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pcvm_pymc.experiments.errors import UsageError
+from pcvm_pymc.experiments.processes import Team
 from pcvm_pymc.experiments.tables import Rows, checked_width, labels_and_features, quiet, read_table
 from pcvm_pymc.inference.files import alone_in, is_scratch, replacing, write_atomically
 
@@ -150,6 +151,8 @@ def compare(options: argparse.Namespace, console: Console) -> None:
     _check_numbers(options)
     options.width, options.jobs = checked_width(options.width), options.jobs or cpu_count()
     with ExitStack() as stack:
+        n_processes = min(options.jobs, options.splits)
+        team = stack.enter_context(Team(n_processes, "pcvm_pymc.experiments.head_to_head"))
         compiled = stack.enter_context(_compiling(2)) if options.file is None else None
         rows = _read(options, console)
         classes = np.unique(rows.y)
@@ -172,7 +175,7 @@ def compare(options: argparse.Namespace, console: Console) -> None:
             console.print(
                 f"Equal rows are on one side: {min(drawn)} to {max(drawn)} rows to train on."
             )
-        _fit_rivals(scored, tables, parts)
+        _fit_rivals(scored, tables, parts, team)
         console.print(_table(scored))  # no need to wait for the posterior
         with console.status("importing PyMC"):
             import_module("pcvm_pymc.inference.sampling")
@@ -211,10 +214,9 @@ def _splits(
 # --- fits --------------------------------------------------------------------------------------
 
 
-def _fit_rivals(scored: Scored, tables: list[Any], parts: list[Any]) -> None:
+def _fit_rivals(scored: Scored, tables: list[Any], parts: list[Any], team: Team) -> None:
     """Fit all but the posterior on every split: our own to tables, as `pcvm fit` does, others to numbers."""
     from pcvm_pymc.experiments.head_to_head import fitted_rivals
-    from pcvm_pymc.experiments.processes import in_processes
 
     width, n_classes = scored.options.width, len(scored.classes)
     same = {"n_classes": n_classes, "width": None if width == "auto" else width}
@@ -223,13 +225,9 @@ def _fit_rivals(scored: Scored, tables: list[Any], parts: list[Any]) -> None:
         delayed(fitted_rivals)(split, table, part, seed=scored.seed_of(split), **same)
         for split, (table, part) in enumerate(zip(tables, parts, strict=True))
     )
-    n_processes = min(scored.options.jobs, len(parts))
     try:
-        with (
-            scored.console.status(f"{len(parts)} splits") as status,
-            closing(in_processes(calls, n_processes)) as found,
-        ):
-            for n_done, (split, rivals) in enumerate(found, 1):
+        with scored.console.status(f"{len(parts)} splits") as status:
+            for n_done, (split, rivals) in enumerate(team.results(calls), 1):
                 for name, rival in rivals.items():
                     scored.add(name, split, rival)
                 scored.write()

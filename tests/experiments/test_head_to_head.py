@@ -1,7 +1,9 @@
 import math
+import os
 
 import numpy as np
 import pandas as pd
+import pytest
 from joblib import delayed
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import StratifiedShuffleSplit
@@ -14,7 +16,7 @@ from pcvm_pymc.experiments.head_to_head import (
     stratified_draws,
     with_indicators,
 )
-from pcvm_pymc.experiments.processes import in_processes
+from pcvm_pymc.experiments.processes import Team, in_processes
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
@@ -75,7 +77,22 @@ def test_splits_are_the_same_in_any_number_of_processes():
         for i, draw in zip(range(2), draws, strict=False)
     ]
     one, two = (dict(in_processes(calls, n)) for n in (1, 2))
+    with Team(2, "pcvm_pymc.experiments.head_to_head") as team:
+        teams = dict(team.results(calls))
+    with Team(1, "no_module_is_imported") as alone:
+        assert [split for split, _ in alone.results(calls)] == [0, 1]
     for split, name in ((i, name) for i in range(2) for name in one[0]):
-        np.testing.assert_array_equal(
-            two[split][name].probability, one[split][name].probability, name
-        )
+        expected = one[split][name].probability
+        np.testing.assert_array_equal(two[split][name].probability, expected, name)
+        np.testing.assert_array_equal(teams[split][name].probability, expected, name)
+
+
+def test_a_team_returns_each_call_once_and_raises_what_a_call_raises():
+    with Team(3, "math") as team:
+        assert sorted(team.results(delayed(math.sqrt)(k * k) for k in range(20))) == list(range(20))
+        assert len(set(team.results(delayed(os.getpid)() for _ in range(40)))) > 1
+        with pytest.raises(ValueError, match="invalid literal"):
+            list(team.results(delayed(int)(text) for text in ("1", "2", "a", "3")))
+        executor = team._executor
+    with pytest.raises(RuntimeError):
+        executor.submit(os.getpid)
