@@ -33,13 +33,13 @@ NOT_CODE = {
 }
 #: lines of code, or a number of functions or modules, that a room may have
 LIMITS = {
-    "library": 17_800,
-    "core": 7_600,
-    "estimators": 3_800,
-    "experiments": 5_350,
-    "tests": 17_650,
-    "functions of the library": 1_490,
-    "modules that a fit imports": 45,
+    "library": 18_350,
+    "core": 7_860,
+    "estimators": 3_850,
+    "experiments": 5_370,
+    "tests": 18_400,
+    "functions of the library": 1_530,
+    "modules that a fit imports": 46,
 }
 #: words by which estimators would question themselves, and how often they may do so
 WORDS = {"getattr": 4, "hasattr": 4, "is_named": 9, "model: Any": 11}
