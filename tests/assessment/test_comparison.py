@@ -86,7 +86,8 @@ def test_several_classes_are_compared():
     result = pcvm.find_map_em(pcvm.mpcvm_model(X, words, width=1.2), progressbar=False)
     posterior = result.copy()  # four draws of two chains around the MAP
     draws = result["posterior"].to_dataset().isel(chain=[0, 0], draw=[0] * 4)
-    shift = xr.DataArray(np.random.default_rng(0).normal(size=(2, 4)), dims=("chain", "draw"))
+    of_chains = np.random.default_rng(0).normal(size=(2, 4, 3))
+    shift = xr.DataArray(of_chains, dims=("chain", "draw", "class"))
     draws = draws.assign_coords(chain=[0, 1], draw=range(4))
     posterior["posterior"] = draws.assign(latent=draws["latent"] + shift)
     posterior["sample_stats"] = xr.Dataset()
