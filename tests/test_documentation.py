@@ -76,6 +76,7 @@ def reader(page):
         **{"X_new": X[-10:], "table": table[: n - 10]},
         **{"t": score[: n - 10], "X_dask": X_dask, "y_dask": y_dask},
         **{"clinics": ["a", "b"], "clinic": np.arange(n - 10) % 2, "times": np.ones(n - 10)},
+        "sigma": np.full(n - 10, 0.4),
         "patient": np.arange(n - 10) // 2,
     }
 

@@ -128,7 +128,7 @@ def test_nuts_draws_the_posterior_of_repeated_rows():
     trees = [pcvm.sample(model_of(rows), **how) for rows in (None, COPIES)]
     latent = [pcvm.predict(each, NEW)["predictions"]["latent"] for each in trees]
     mean, sd = ([x.reduce(f, ("chain", "draw")) for x in latent] for f in (np.mean, np.std))
-    np.testing.assert_allclose(mean[0], mean[1], atol=0.25 * sd[1].min())
+    assert (np.abs(mean[0] - mean[1]) / sd[1]).max() < 0.3
     density = trees[0]["log_likelihood"]["target"]
     assert density.sizes["obs"] == 30
 
