@@ -178,7 +178,9 @@ def test_chains_that_begin_far_out_are_brought_near(most, prior, monkeypatch):
     np.testing.assert_allclose(chains.parameters, parameters)
     step = 1e-4 * rng.normal(size=chains.place.shape)
     high, low = (chains._at(chains.place + sign * step)[0] for sign in (1, -1))
-    np.testing.assert_allclose((step * chains.slope).sum(axis=1), 0.5 * (high - low), rtol=1e-2)
+    rise = 0.5 * (high - low)  # some are nearly zero, and known to the rounding of the densities
+    expected = (step * chains.slope).sum(axis=1)
+    np.testing.assert_allclose(expected, rise, rtol=1e-2, atol=1e-2 * np.abs(rise).max())
     chains._learn_covariance(np.zeros((3, *chains.place.shape)))  # of chains that stand still
     chains.warm_up(1)  # what few iterations leave
     assert np.isfinite(chains.value).all()
