@@ -30,6 +30,7 @@ from pcvm_pymc.estimators.training import TrainingData, group_numbers
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.progress import progress_bars
 from pcvm_pymc.model.bases import AnyKernel
+from pcvm_pymc.model.data import OF_ROWS
 
 __all__ = ["PointLOO", "loo"]
 
@@ -297,7 +298,7 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
     prior: Any = results.prior_of(tree)
     if "rate" in point:  # d was unknown
         prior = replace(prior, d=float(point["rate"]), rate_shape=None)
-    of_rows = [name for name in ("sample_weight", "noise_std") if name in data]
+    of_rows = [name for name in OF_ROWS if name in data]
     if of_rows:
         raise ValueError(
             f"the model has {of_rows[0]}, which leave-one-out does not take; use RVMRegressor with "

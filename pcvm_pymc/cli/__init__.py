@@ -181,9 +181,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = run(options, Console()) or 0
         sys.stdout.flush()
         return code
-    except (
-        BrokenPipeError
-    ):  # its reader, such as `head`, has enough; nothing is left to write at the end
+    except BrokenPipeError:
+        # its reader, such as `head`, has enough; nothing is left to write at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (UsageError, StoreError, OSError, MemoryError) as error:

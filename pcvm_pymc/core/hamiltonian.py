@@ -146,7 +146,7 @@ class LogPosterior:
         States whose latent values are out of all bounds have density zero.
         """
         A, prior, n = self._design, self.problem.hyperprior, len(parameters)
-        likelihood, n_obs = self.problem.likelihood, self.problem.n_obs
+        likelihood = self.problem.likelihood
         with np.errstate(over="ignore", invalid="ignore"):
             size, slope, scale = self._parts(parameters)
             columns = (scale * size).transpose(1, 0, 2).reshape(A.shape[1], -1)
@@ -187,7 +187,7 @@ class LogPosterior:
 
             # noise ~ N+(0, size^2), by its logarithm
             if self._noise_size is not None:
-                square = (unit / self._noise_size) ** 2
+                square, n_obs = (unit / self._noise_size) ** 2, self.problem.n_obs
                 value += (1.0 - n_obs) * parameters[:, -1] - 0.5 * square
                 scale_slope = (score * (plain_target(target) - flat)).reshape(-1, n).sum(axis=0)
                 gradient = np.column_stack([gradient, scale_slope - n_obs + 1.0 - square])

@@ -186,7 +186,8 @@ class Problem:
     @property
     def n_obs(self) -> float:
         """How many rows count: their number, or the sum of their weights."""
-        return len(self.label) if self.row_weight is None else float(self.row_weight.sum())
+        weight = self.row_weight
+        return len(self.label) if weight is None else float(weight.sum())
 
     @property
     def n_scores(self) -> int:

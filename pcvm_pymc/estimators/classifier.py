@@ -140,14 +140,11 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         check_same_rows(X, y=y, sample_weight=sample_weight, groups=groups)
         rows, known = self._read(X, y if y is None else present_labels(y))
         check_classification_targets(known)
-        weight, given, group = None, None, self._groups(groups, len(rows))
+        weight, group = None, self._groups(groups, len(rows))
         if sample_weight is not None or self.class_weight is not None:
             weight = self._row_weights(known, sample_weight)
-            given = np.flatnonzero(weight)
-            rows, known, weight = rows[given], known[given], weight[given]
-            weight = None if (weight == 1.0).all() else weight
-            group = None if group is None else group[given]
-        self.classes_, number = np.unique(known, return_inverse=True)
+        data = TrainingData(rows, known, weight, groups=group).counting()
+        self.classes_, number = np.unique(data.label, return_inverse=True)
         n_classes = len(self.classes_)
         if n_classes > 2 and not self._is_multiclass:
             raise ValueError(
@@ -155,10 +152,10 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
                 f"{n_classes} classes; needed two: for several use {self._multiclass_name}"
             )
         if n_classes < 2:
-            as_labels(known, len(rows))  # raises
+            as_labels(data.label, len(data.X))  # raises
         label = number if self._is_multiclass else np.where(number == 1, 1.0, -1.0)
-        data = TrainingData(self._encoded(rows, weight), label, weight, given, groups=group)
-        return replace(data, encoding=self._encoding_).merged()
+        X = self._encoded(data.X, data.weight)
+        return replace(data, X=X, label=label, encoding=self._encoding_).merged()
 
     def _row_weights(self, known: NDArray[Any], sample_weight: Any) -> Array:
         """Return how often each row counts; ``"balanced"`` is over those that count at all."""

@@ -13,7 +13,6 @@ from pcvm_pymc.core.pieces.centres import Index
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.row_weights import Weighted
 from pcvm_pymc.core.probabilities import (
     LatentNormal,
     class_numbers,
@@ -140,9 +139,9 @@ class Mode(Predictor):
         """Return the normal posterior around the mode, of the weights that are not zero."""
         weight, bias = self.weight.reshape(len(self.weight), -1), np.atleast_1d(self.bias)
         given, of_bias = self.prior.weight_precision(weight), self.prior.bias_precision(bias)
-        likelihood = self.likelihood if data.weight is None else Weighted(self.likelihood)
+        likelihood, target = data.observed(self.likelihood)
         model = QuadraticModel.at(
-            [(self.kernel(data.X, self.relevance_vectors), data.target)],
+            [(self.kernel(data.X, self.relevance_vectors), target)],
             likelihood,
             weight,
             bias,

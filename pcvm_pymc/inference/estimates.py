@@ -21,7 +21,7 @@ from pcvm_pymc.core.pieces.row_weights import observed_rows
 from pcvm_pymc.core.problem import EMResult, Ended, Problem
 from pcvm_pymc.inference.progress import Forecast, progress_bars
 from pcvm_pymc.inference.results import likelihood_of, pack_own, pack_point
-from pcvm_pymc.model.data import as_model
+from pcvm_pymc.model.data import OF_ROWS, as_model
 from pcvm_pymc.model.read import find_parts, read, warn_if_counted_twice
 from pcvm_pymc.model.terms import OwnTerms, read_any
 
@@ -326,9 +326,7 @@ def evidence_fit_of(tree: xr.DataTree) -> tuple[core.EvidenceProblem, Any]:
         )
     point, data = (tree[name].to_dataset() for name in ("posterior", "constant_data"))
     point = point.isel(chain=0, draw=0)
-    of_rows = (
-        data[name].values if name in data else None for name in ("sample_weight", "noise_std")
-    )
+    of_rows = (data[name].values if name in data else None for name in OF_ROWS)
     observed = tree["observed_data"]["target"].values
     likelihood, target = observed_rows(likelihood_of(tree), observed, *of_rows)
     given: Any = likelihood

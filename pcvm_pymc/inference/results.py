@@ -22,6 +22,7 @@ from pcvm_pymc.core.pieces.validation import as_features, check_instance
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.bases import RANDOM_KERNEL, AnyKernel, recall_kernel
 from pcvm_pymc.model.coordinates import storable
+from pcvm_pymc.model.data import OF_ROWS
 from pcvm_pymc.model.graphs import numbers, random_parts
 from pcvm_pymc.model.read import Parts, find_parts, without_data
 
@@ -250,10 +251,9 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
     data = tree["constant_data"].to_dataset()
     if not random_parts(parts.Phi):
         data = data.assign(Phi=(("obs", "basis"), numbers(parts.Phi)))
-    for name in ("row_weight", "noise_std"):
+    for name in OF_ROWS:
         if (x := getattr(parts, name)) is not None:
-            key = name.replace("row", "sample")
-            data = data.assign({key: ("obs", np.broadcast_to(numbers(x), data.sizes["obs"]))})
+            data = data.assign({name: ("obs", np.broadcast_to(numbers(x), data.sizes["obs"]))})
     tree["constant_data"] = data
     widths = [numbers(v) for v in model.data_vars if v.name in ("width", "kernel_width")]
     width = widths[0].tolist() if widths else None

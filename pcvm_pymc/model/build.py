@@ -32,7 +32,7 @@ from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.core.pieces.row_weights import as_noise_std
 from pcvm_pymc.model.bases import AnyKernel, Names, Width, choose_bases, declare_name
 from pcvm_pymc.model.coordinates import native, storable
-from pcvm_pymc.model.data import Frame, KernelModel
+from pcvm_pymc.model.data import OF_ROWS, Frame, KernelModel
 from pcvm_pymc.model.likelihoods import DECLARED_LIKELIHOODS
 from pcvm_pymc.model.priors import DECLARED_PRIORS, declare_prior
 
@@ -72,7 +72,7 @@ def build(
     ValueError
         For input that cannot be used; the message says what was found and what is needed.
     """
-    given = {name: options.pop(name, None) for name in ("sample_weight", "noise_std")}
+    given = {name: options.pop(name, None) for name in OF_ROWS}
     check_same_rows(X, y=y, **given)
     frame = Frame.of(X)
     ours = {*getfullargspec(_declare_function).kwonlyargs, *getfullargspec(choose_bases).kwonlyargs}
@@ -316,10 +316,7 @@ def _link(
         raise ValueError(
             f"likelihood={validation.shown(likelihood)} is unknown; use one of {row.likelihoods}"
         )
-    has = set(getfullargspec(DECLARED_LIKELIHOODS[name]).kwonlyargs) - {
-        "sample_weight",
-        "noise_std",
-    }
+    has = {*getfullargspec(DECLARED_LIKELIHOODS[name]).kwonlyargs} - {*OF_ROWS}
     given = {key: value for key, value in nuisance.items() if value is not None}
     is_object = isinstance(likelihood, Likelihood)
     for key in given:

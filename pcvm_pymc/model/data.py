@@ -16,7 +16,7 @@ from pcvm_pymc.model.coordinates import storable
 from pcvm_pymc.model.read import likelihood_name
 
 # what a regression may have for each row, and what is put in its place for new ones
-_OF_ROWS = {"sample_weight": 1.0, "noise_std": np.inf}  # a noise that is unknown: draws show it
+OF_ROWS = {"sample_weight": 1.0, "noise_std": np.inf}  # a noise that is unknown: draws show it
 
 
 class KernelModel(pm.Model):
@@ -33,7 +33,7 @@ class KernelModel(pm.Model):
             new = new_data(self, values)
             length = len(self.coords["obs"])
             for each, value in new["new_data"].items():
-                if each not in ("y", *_OF_ROWS) or len(value) != length:
+                if each not in ("y", *OF_ROWS) or len(value) != length:
                     super().set_data(each, value, {**new["coords"], **coords})
             return
         dims = self.named_vars_to_dims.get(name, ())
@@ -117,7 +117,7 @@ def new_data(
         if y_new is not None:
             observed[:] = _observed(model, y_new, len(X_new))
         values["y"] = observed
-    for each, unknown in _OF_ROWS.items():
+    for each, unknown in OF_ROWS.items():
         if each in model.named_vars:
             values[each] = np.full(len(X_new), unknown)
     if y_new is not None and "y" not in values:

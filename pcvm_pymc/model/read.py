@@ -112,7 +112,7 @@ class Parts:
         Where it is unknown.
     rate : TensorVariable or None
         Where d is unknown.
-    row_weight, noise_std : TensorVariable or None
+    sample_weight, noise_std : TensorVariable or None
         How often each row counts, and the standard deviation of its noise where each has its own; the
         likelihood's is then NaN.
     precisions, scales, nuisances : tuple of TensorVariable
@@ -131,7 +131,7 @@ class Parts:
     bias_kind: Any
     width: Variable | None = None
     rate: Variable | None = None
-    row_weight: Variable | None = None
+    sample_weight: Variable | None = None
     noise_std: Variable | None = None
     precisions: tuple[Variable, ...] = ()
     scales: tuple[Variable, ...] = ()
@@ -165,7 +165,7 @@ def find_parts(model: pm.Model) -> Parts:
     variables["precisions"] = (*variables.get("precisions", ()), *bias_precision)
     shape = graphs.shape_of(size)
     n_scores = shape[1] if len(shape) == 2 else 1
-    row_weight, noise_std = parameters.pop("weight", None), None
+    sample_weight, noise_std = parameters.pop("weight", None), None
     if name == "normal" and _is_of_rows(parameters["noise"]):
         noise_std, parameters["noise"] = parameters["noise"], pt.constant(np.nan)
     values: dict[str, Any] = {  # NaN where unknown
@@ -198,7 +198,7 @@ def find_parts(model: pm.Model) -> Parts:
         bias=bias,
         bias_kind=bias_kind,
         width=unknown[0] if unknown else None,
-        row_weight=row_weight,
+        sample_weight=sample_weight,
         noise_std=noise_std,
         nuisances=tuple(x for each in given for x in graphs.random_parts(each) if x not in inner),
         parameters=parameters,
@@ -470,7 +470,7 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
             f"the model has {Phi.shape[1]} basis functions, {n_basis} weights and "
             f"{'no' if parts.sign is None else len(parts.sign)} signs; set all in one pm.set_data"
         )
-    given = (parts.row_weight, parts.noise_std)
+    given = (parts.sample_weight, parts.noise_std)
     rows = (None if x is None else np.broadcast_to(graphs.numbers(x), len(Phi)) for x in given)
     likelihood, label = observed_rows(parts.likelihood, label, *rows)
     return Problem(

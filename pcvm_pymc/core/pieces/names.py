@@ -68,7 +68,7 @@ def check_same_rows(X: Any, name: str = "X", **others: Any) -> None:
     index = row_index(X)
     for other, values in others.items():
         found = row_index(values)
-        if index is None or found is None or len(index) != len(found):
+        if index is None or found is None or found is index or len(index) != len(found):
             continue
         known, its = list(index), list(found)
         if known != its and Counter(known) == Counter(its):
