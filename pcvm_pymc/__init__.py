@@ -27,7 +27,7 @@ _MODULES = {
         "sparse_probit_model",
     ),
     "inference.estimates": ("find_map_em", "fit_evidence"),
-    "inference.posteriors": ("add_log_prior", "draw_precisions", "mixture"),
+    "inference.posteriors": ("add_log_prior", "draw_precisions"),
     "inference.prediction": ("latent_draws", "predict", "prior_latent"),
     "inference.sampling": ("sample",),
     "inference.storing": ("load", "save"),
@@ -51,18 +51,10 @@ _MODULES = {
 }
 _PUBLIC = {name: module for module, names in _MODULES.items() for name in names}
 
-#: names that went, and what to use in their place
-_GONE = {
-    "approximate": "sample(model, method='gibbs'), the exact posterior, or the intervals of "
-    "PCVMClassifier, which are quicker, or with estimation='posterior' of such draws",
-}
-
 __all__ = sorted([*_PUBLIC, "__version__"])  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
-    if name in _GONE:
-        raise AttributeError(f"pcvm_pymc has no {name!r} any more; use {_GONE[name]}")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'pcvm_pymc' has no attribute {name!r}")
     module = import_module(f"pcvm_pymc.{_PUBLIC[name]}")

@@ -115,7 +115,6 @@ KINDS = {
     "bias": lambda: [each for each in [*_NO_NUMBER, np.inf] if each is not True],
     "rivals": lambda: [3, "x", [], Odd(), np.ones(3), object],
     "start": lambda: [3, "x", np.full(N, np.nan), Odd(), *_OTHER_ROWS, None, [1j] * N],
-    "checkpoint": lambda: [3, {}, [], Odd(), np.ones(3), object, b"x", ""],
     "path": lambda: [None, 3, [], b"x", "", Odd(), 1.5],
     "signs": lambda: [3, "x", np.zeros(N), np.full(N, np.nan), Odd(), *_OTHER_ROWS],
     "basis": lambda: [0, -1, 10**6, 2.5, "all", True, np.ones((3, 7)), Odd(), {}, [[np.nan, 1.0]]],
@@ -325,7 +324,7 @@ def _inference(known):
         "sample": (
             {**of_model, **_SHORT},
             "model, method, draws, chains, thin, max_sweeps, tune: whole or 0, cores, random_seed, "
-            "support, checkpoint, target_accept, nuts_sampler, progressbar, quiet",
+            "target_accept, nuts_sampler, progressbar, quiet",
         ),
         "add_log_prior": ({"result": posterior, **of_model}, "result, model"),
         "predict": ({"result": known["map"], "X_new": X}, "result, X_new, star"),
@@ -345,10 +344,6 @@ def _inference(known):
             trees,
             "map_result, posterior, X_test: matrix, y_test: some labels, rivals",
             {"X_test": ("X_new", "y_test", "MAP"), "y_test": ("X_new", "MAP")},
-        ),
-        "mixture": (
-            {"posteriors": [posterior], "weights": [1.0]},
-            "posteriors: object, weights: widths",
         ),
         "psis_loo": ({"posterior": posterior}, "posterior"),
         "loo": ({"result": known["map"], "X": X}, "result, X: rows or None"),

@@ -37,7 +37,7 @@ def blocks_of(path, language):
 
 #: pages of several seconds each, which .ci/run runs with `-m slow`
 LONG = {
-    *("several_classes_pymc", "several_classes", "rvm", "several_widths", "intervals", "models"),
+    *("several_classes_pymc", "several_classes", "rvm", "intervals", "models"),
     *("sparse_probit", "own_classifier", "how_sure", "read_a_posterior", "feature_widths"),
 }
 
@@ -193,17 +193,6 @@ def test_the_methods_of_an_estimator_are_documented(name):
         for section in ("Parameters", "Returns", "Raises"):
             named = has(text, section) or (method, section) == ("from_projection", "Raises")
             assert named, (method, section)
-
-
-@pytest.mark.parametrize("name", pcvm_pymc._GONE)
-def test_a_name_that_went_says_what_to_use(name):
-    remedy = pcvm_pymc._GONE[name]
-    words = f"pcvm_pymc has no {name!r} any more; use {remedy}"
-    with pytest.raises(AttributeError, match=f"^{re.escape(words)}$"):
-        getattr(pcvm_pymc, name)
-    assert not hasattr(pcvm_pymc, name)
-    assert name not in dir(pcvm_pymc)
-    assert any(re.search(rf"\b{each}\b", remedy) for each in pcvm_pymc.__all__)
 
 
 def test_the_reference_has_every_public_name():

@@ -303,34 +303,17 @@ class HyperparameterSearch:
             self, points=tuple(self.points[i] for i in order), weights=weights / weights.sum()
         )
 
-    def by_width(self, *, least: float = 0.05) -> tuple[list[Any], list[float]]:
-        """Return the widths that count, the most first, and their weights over all scales and kernels.
-
-        For `mixture`, whose posteriors have a scale that is learned. One width for each feature is one. Of
-        several kernels `of_kernel` has the candidates of one.
-
-        Parameters
-        ----------
-        least : float
-            Weight below which a width is left out; the others' weights sum to one.
-        """
-        found, weights = self._merged(self.widths, least)
-        return [np.asarray(each.width).tolist() for each in found], weights
-
     def distinct(self, *, least: float = 0.05) -> tuple[list[Candidate], list[float]]:
         """Return a candidate of each kernel and width, the heaviest first, and their weights over all scales.
 
         Parameters
         ----------
         least : float
-            As of `by_width`.
+            Weight below which a kernel and width is left out; the others' weights sum to one.
         """
-        names = np.unique([each.kernel_name for each in self.points], return_inverse=True)[1]
-        return self._merged(np.column_stack([names, self.widths]), least)
-
-    def _merged(self, kind: Array, least: float) -> tuple[list[Candidate], list[float]]:
-        """Return a candidate of each kind, rows of numbers, and the weights of the kinds."""
         check_real("least", least, below=1.0)
+        names = np.unique([each.kernel_name for each in self.points], return_inverse=True)[1]
+        kind = np.column_stack([names, self.widths])
         _, first, place = np.unique(kind, axis=0, return_index=True, return_inverse=True)
         weight = np.bincount(place.ravel(), self.weights)
         kept = [i for i in np.argsort(-weight) if weight[i] >= min(least, weight.max())]

@@ -1,35 +1,25 @@
-"""Chains of the Gibbs sampler, run in rounds until they converge, with checkpoints on disk."""
+"""Chains of the Gibbs sampler, run in rounds until they converge."""
 
-import json
-import os
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
-import joblib
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.inference.convergence import GATED, judge, keeping
-from pcvm_pymc.inference.files import StoreError, alone_in, read_arrays, write_arrays
 from pcvm_pymc.inference.progress import progress_bars
 
 _JUDGED = 2000  # states of all chains: r-hat of fewer, even independent ones, is seldom below 1.01
-_BLOCKS = 20  # of a round, after each of which a chain is written down and may be stopped
+_BLOCKS = 20  # of a round, after each of which a chain may be stopped
 _PROGRESS = (
     "Gibbs, chain {task.fields[number]}",
     "sweep {task.completed}/{task.total}, a draw in {task.fields[thin]}, round {task.fields[round]}",
 )
 _DRAWN = ("size", "bias", "rate", "width")
-_STATE = ("size", "bias", "log_rate", "width")
-_KIND = "chain of a Gibbs sampler"
-_REMEDY = "restore it, or remove it: its chain then begins from its start and ends the same"
 
 
 @dataclass(frozen=True)
@@ -42,7 +32,6 @@ class GibbsRun:
     cores: int
     thin: int
     max_sweeps: int
-    checkpoint: Path | None = None
     progressbar: bool = False
 
     @property
@@ -51,11 +40,39 @@ class GibbsRun:
         return self.draws * -(-_JUDGED // (self.chains * self.draws))
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """States that all chains have drawn.
+
+    Attributes
+    ----------
+    states : dict of str to ndarray, shape (n_chains, n_states, ...)
+        ``size``, ``bias``, ``rate``, ``latent`` and, where it is unknown, ``width``.
+    every : int
+        States for each draw: where few draws are asked for, convergence is judged on more states.
+    step : int
+        Sweeps for each state.
+    sweeps : int
+        Of each chain, up to its last state.
+    is_whole : bool
+        False where an interrupt ended the chains.
+    """
+
+    states: dict[str, Array]
+    every: int
+    step: int
+    sweeps: int
+    is_whole: bool = True
+
+    @property
+    def n_states(self) -> int:
+        """States of each chain."""
+        return self.states["latent"].shape[1] if self.states else 0
+
+
 @dataclass
 class Chain:
     """One chain of the Gibbs sampler: its current state, and the states kept in this round.
-
-    Where few draws are asked for, more states are kept than draws, to judge convergence by.
 
     Attributes
     ----------
@@ -86,14 +103,14 @@ class Chain:
         return self.every * self.n_states
 
     @property
-    def n_left(self) -> int:
-        """States that the round still lacks."""
-        return self.n_states - (len(self.drawn[0]) if self.drawn else 0)
+    def n_drawn(self) -> int:
+        """States that the round has so far."""
+        return len(self.drawn[0]) if self.drawn else 0
 
     @property
     def end(self) -> int:
         """The sweep at which the round ends."""
-        return self.sweeps + self.every * self.n_left
+        return self.sweeps + self.every * (self.n_states - self.n_drawn)
 
     def next_round(self, run: GibbsRun) -> None:
         """Begin a round of twice the sweeps, with twice the states until these are enough.
@@ -105,103 +122,32 @@ class Chain:
         self.drawn = kept if self.round > run.draws * run.thin else ()
         self.every, self.n_states = self.every * step, self.n_states * 2 // step
 
-    def write(self, folder: Path, fingerprint: str) -> None:
-        """Write the chain to its file, which is replaced only once the new one is complete."""
-        state = {f"state_{name}": getattr(self.state, name) for name in _STATE}
-        arrays = {
-            "fingerprint": fingerprint,
-            "rng": json.dumps(self.rng.bit_generator.state),
-            "counts": np.array([self.every, self.n_states, self.sweeps]),
-            **{name: value for name, value in state.items() if value is not None},
-            **dict(zip(_DRAWN, self.drawn, strict=False)),
-        }
-        write_arrays(folder / f"chain_{self.number}.npz", _KIND, arrays)
 
-    def resume(self, folder: Path, fingerprint: str) -> None:
-        """Continue from the chain's file, if there is one.
-
-        Raises
-        ------
-        StoreError
-            If the file is damaged, or of another run.
-        """
-        path = folder / f"chain_{self.number}.npz"
-        if not os.path.lexists(path):
-            return
-        stored = read_arrays(path, _KIND, _REMEDY)
-        if str(stored["fingerprint"]) != fingerprint:
-            raise StoreError(
-                f"checkpoint {folder} is of another run (model, draws, tune, chains, thin or seed "
-                "differ); needed the same call, or another folder. A seed is needed to resume at all"
-            )
-        for name in _STATE:
-            if f"state_{name}" in stored:
-                setattr(self.state, name, stored[f"state_{name}"][()])
-        self.state.basis = None  # of the width before
-        self.rng.bit_generator.state = json.loads(str(stored["rng"]))
-        self.every, self.n_states, self.sweeps = map(int, stored["counts"])
-        self.drawn = tuple(stored[name] for name in _DRAWN if name in stored)
+def compile_sweeps(problem: GibbsProblem) -> None:
+    """Compile what chains run, so that they need not wait for one another."""
+    throwaway = np.random.default_rng(0)
+    advance(problem, problem.start(throwaway), throwaway, draws=1)
 
 
-def _fingerprint(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -> str:
-    """Return a digest of all that determines the draws, to refuse checkpoints of other runs."""
-    basis, moves = problem.basis, problem.moves
-    # a width's prior by its density at some widths
-    width = moves and [moves.log_density(k * problem.width) for k in (0.5, 1.0, 2.0)]
-    data = basis.left, basis.right, problem.sign, problem.label
-    settings = _DRAWN, run.draws, run.tune, run.chains, run.thin, rng.bit_generator.state
-    return str(joblib.hash((data, problem.hyperprior, problem.likelihood, width, settings)))
-
-
-def run_chains(
-    problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator
-) -> tuple[dict[str, Array], Chain, float]:
+def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -> Drawn:
     """Run chains, in rounds of ever more sweeps a draw, until they converge or reach ``max_sweeps``.
 
-    Parameters
-    ----------
-    problem : GibbsProblem
-    run : GibbsRun
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    states : dict of str to ndarray, shape (n_chains, n_states, ...)
-        Those of the last round: ``size``, ``bias``, ``rate``, ``latent`` and, where it is unknown, ``width``.
-    chain : Chain
-        The first, whose numbers of states and sweeps are those of all.
-    seconds : float
-
-    Raises
-    ------
-    ValueError
-        If a checkpoint is damaged, of another run, or in use by one.
+    An interrupt (Ctrl-C) ends them: what was drawn by then is returned, of the last whole round if that is
+    more; before any draw it is raised.
     """
-    throwaway = np.random.default_rng(0)  # compiled before the clock and the threads start
-    advance(problem, problem.start(throwaway), throwaway, draws=1)
-    folder, fingerprint = run.checkpoint, _fingerprint(problem, run, rng)
     # the first round keeps enough states to judge convergence, if `thin` allows
     least = min(run.enough // run.draws, run.thin)
     each = next(n for n in range(least, run.thin + 1) if run.thin % n == 0)
     size = run.thin // each, run.draws * each
-    with (
-        nullcontext() if folder is None else alone_in(folder),
-        progress_bars(run.progressbar, *_PROGRESS) as progress,
-    ):
+    with progress_bars(run.progressbar, *_PROGRESS) as progress:
         rngs = rng.spawn(run.chains)
         chains = [Chain(i, problem.start(each), each, *size) for i, each in enumerate(rngs)]
         for chain in chains:
             progress.add_task("", total=None, number=chain.number, thin=run.thin, round=1)
-            if folder is not None:
-                chain.resume(folder, fingerprint)
-        for chain in chains:  # killed between the rounds of two chains: all go on from the later
-            while chain.round < max(each.round for each in chains):
-                chain.next_round(run)
-        began, n_round, one = time.perf_counter(), 1, chains[0]
+        n_round, one = 1, chains[0]
+        rounds: list[Drawn] = []  # the last whole one
 
         def after_block(chain: Chain) -> None:
-            if folder is not None:
-                chain.write(folder, fingerprint)
             progress.update(
                 progress.task_ids[chain.number],
                 completed=chain.sweeps,
@@ -210,21 +156,35 @@ def run_chains(
                 round=n_round,
             )
 
-        while True:
-            _run_round(problem, chains, run, after_block)
-            drawn = zip(*(chain.drawn for chain in chains), strict=True)
-            states = dict(zip(_DRAWN, map(np.stack, drawn), strict=False))
-            of_chains = zip(*(states[name] for name in states if name != "rate"), strict=True)
-            states["latent"] = np.stack([problem.latent(*each) for each in of_chains])
-            more = one.round * (2 if one.round == run.draws * run.thin else 1)
-            with keeping(states):
-                is_enough = _is_enough(states)
-            if is_enough or one.sweeps + more > run.max_sweeps:
-                return states, one, time.perf_counter() - began
-            n_round += 1
-            for chain in chains:
-                chain.next_round(run)
-                after_block(chain)
+        try:
+            while True:
+                _run_round(problem, chains, run, after_block)
+                rounds = [_drawn(chains, problem, run)]
+                more = one.round * (2 if one.round == run.draws * run.thin else 1)
+                if _is_enough(rounds[0].states) or one.sweeps + more > run.max_sweeps:
+                    return rounds[0]
+                n_round += 1
+                for chain in chains:
+                    chain.next_round(run)
+        except KeyboardInterrupt:
+            if len({chain.every for chain in chains}) == 1:  # not between two rounds
+                rounds.append(_drawn(chains, problem, run))
+            rounds = [each for each in rounds if each.n_states > 0]
+            if not rounds:
+                raise
+            return replace(max(rounds, key=lambda each: each.n_states), is_whole=False)
+
+
+def _drawn(chains: list[Chain], problem: GibbsProblem, run: GibbsRun) -> Drawn:
+    """Return the states that all chains have in this round, as many as make draws."""
+    one, every = chains[0], chains[0].n_states // run.draws
+    n = min(chain.n_drawn for chain in chains) // every * every
+    drawn = zip(*([each[:n] for each in chain.drawn] for chain in chains if n > 0), strict=True)
+    states = dict(zip(_DRAWN, map(np.stack, drawn), strict=False))
+    if n > 0:
+        of_chains = zip(*(states[name] for name in states if name != "rate"), strict=True)
+        states["latent"] = np.stack([problem.latent(*each) for each in of_chains])
+    return Drawn(states, every, one.every, one.sweeps - one.every * (one.n_drawn - n))
 
 
 def _run_round(
@@ -243,8 +203,8 @@ def _run_round(
             chain.sweeps = max(run.tune, 1)
             advance(*given, draws=1, thin=chain.sweeps, between=between)
         block = -(-chain.n_states // _BLOCKS)
-        while chain.n_left > 0:
-            n = min(block, chain.n_left)
+        while chain.n_drawn < chain.n_states:
+            n = min(block, chain.n_states - chain.n_drawn)
             new = advance(*given, draws=n, thin=chain.every, between=between)
             pairs = zip(chain.drawn or (each[:0] for each in new), new, strict=True)
             chain.drawn = tuple(map(np.concatenate, pairs))
@@ -263,7 +223,8 @@ def _run_round(
 
 def _is_enough(states: dict[str, Array]) -> bool:
     """Whether what predictions are made of has converged, or there are too few states to judge."""
-    n_chains, n_draws = states["latent"].shape[:2]
-    if n_chains < 2 or n_draws < 50:
+    n_chains, n_states = states["latent"].shape[:2]
+    if n_chains < 2 or n_states < 50:
         return True
-    return judge({name: states[name] for name in GATED if name in states}).ok
+    with keeping(states):
+        return judge({name: states[name] for name in GATED if name in states}).ok

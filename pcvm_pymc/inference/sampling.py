@@ -1,27 +1,23 @@
 """The posterior by NUTS or Gibbs, always checked for convergence."""
 
 import logging
+import time
 from inspect import signature
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 from joblib import cpu_count
-from pymc.model.transform.optimization import freeze_dims_and_data
 from pymc.stats.convergence import log_warnings, warn_divergences, warn_treedepth
 
 from pcvm_pymc.core.gibbs import GibbsProblem
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.inference import results
-from pcvm_pymc.inference.chains import Chain, GibbsRun, run_chains
+from pcvm_pymc.inference.chains import Drawn, GibbsRun, compile_sweeps, run_chains
 from pcvm_pymc.inference.convergence import convergence, keeping
-from pcvm_pymc.inference.estimates import find_map_em
-from pcvm_pymc.inference.files import as_path
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
-from pcvm_pymc.model.graphs import random_parts
 from pcvm_pymc.model.read import find_parts, read, warn_if_counted_twice
 from pcvm_pymc.model.terms import own_terms
 
@@ -48,10 +44,8 @@ def sample(
     chains: int = 4,
     cores: int | None = None,
     random_seed: Seed = None,
-    support: str | xr.DataTree = "all",
     thin: int = 10,
     max_sweeps: int = 200_000,
-    checkpoint: str | Path | None = None,
     target_accept: float = 0.95,
     nuts_sampler: str = "pymc",
     progressbar: bool = True,
@@ -76,12 +70,8 @@ def sample(
     cores : int, optional
         Chains that run at the same time. Default: as many as there are processors for this process.
     random_seed : int or numpy.random.Generator, optional
-        The same seed gives the same Gibbs draws on one machine, however often the run was
-        interrupted; NUTS' draws also depend on the compiled code.
-    support : "all", "map" or DataTree
-        ``"map"`` keeps only the bases that `find_map_em` retains on this model, a DataTree those that
-        this result retains. An approximation: the other weights are fixed at zero, and the uncertainty
-        about which vectors matter is lost.
+        The same seed gives the same Gibbs draws on one machine; NUTS' draws also depend on the
+        compiled code.
     thin : int
         Gibbs: sweeps for each draw, to begin with.
     max_sweeps : int
@@ -89,9 +79,6 @@ def sample(
         sample size below 400, `thin` doubles and chains go on, until one would exceed this many sweeps.
         What was drawn first becomes warm-up then, what was drawn later stays, thinned. Where few draws
         are asked for, convergence is judged on the states between them as well. At least ``draws * thin``.
-    checkpoint : path, optional
-        Gibbs: a folder in which chains are written down as they run. The same call with the same
-        folder goes on where a killed run stopped.
     target_accept : float
         NUTS: higher than PyMC's default, since the half-Student-t weights have a narrow neck at zero.
     nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}
@@ -105,13 +92,14 @@ def sample(
     -------
     DataTree
         As from `pymc.sample`, with ``log_likelihood``; ``attrs["sampler"]`` of the posterior says what ran.
-        Where something fails after the draws, the error has them as its attribute ``draws``.
+        An interrupt (Ctrl-C) gives the draws made until then, with a warning. Where something fails after
+        the draws, the error has them as its attribute ``draws``.
 
     Raises
     ------
     ValueError
         If the hyperprior is improper, an argument is out of range or of the other sampler than the one that
-        runs, the Gibbs sampler cannot take the model, or a checkpoint is of another run.
+        runs, or the Gibbs sampler cannot take the model.
 
     References
     ----------
@@ -142,16 +130,13 @@ def sample(
     validation.check_choice("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)
     validation.check_flag("progressbar", progressbar)
     validation.check_flag("quiet", quiet)
-    folder = None if checkpoint is None else as_path(checkpoint, "checkpoint")
-    if not (isinstance(support, str) and support == "all"):
-        model = _restricted(model, support)
     if method == "auto" and nuts_sampler != "pymc":
         method = "nuts"
     elif method == "auto":
         method, reason = choose_method(model)
         if not quiet:
             _log.info("Sampling by %s: %s", method, reason)
-    _check_effect(method, "gibbs", thin=thin, max_sweeps=max_sweeps, checkpoint=checkpoint)
+    _check_effect(method, "gibbs", thin=thin, max_sweeps=max_sweeps)
     _check_effect(method, "nuts", target_accept=target_accept, nuts_sampler=nuts_sampler)
     cores = cores or min(chains, cpu_count())
     if method == "gibbs":
@@ -163,7 +148,7 @@ def sample(
                 "at least as many: raise max_sweeps, or lower draws or thin"
             )
         show = progressbar and not quiet
-        run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, folder, show)
+        run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, show)
         return _sample_gibbs(model, run, np.random.default_rng(random_seed))
     given = {"draws": draws, "tune": tune, "chains": chains, "cores": cores, "quiet": quiet}
     given |= {"target_accept": target_accept, "random_seed": random_seed}
@@ -250,57 +235,24 @@ def _check_effect(method: str, other: str, **options: Any) -> None:
             )
 
 
-def _restricted(model: pm.Model, support: str | xr.DataTree) -> pm.Model:
-    """Return the model on the bases that a MAP result retains; the given one stays as it is."""
-    kinds = (str, xr.DataTree)
-    validation.check_instance("support", support, kinds, "'all', 'map' or a MAP result")
-    if isinstance(support, str):
-        validation.check_choice("support", support, ("all", "map"))
-    parts = find_parts(model)
-    is_fixed = "centres" in model.named_vars and not random_parts(parts.Phi)
-    if not is_fixed or parts.likelihood.n_scores > 1:
-        raise ValueError(
-            "support needs a model of two classes and a fixed width, whose basis functions are data; build "
-            "one with fewer bases (basis=)"
-        )
-    result = find_map_em(model, progressbar=False) if isinstance(support, str) else support
-    results.check_result(result, "support")
-    weight = results.weights_of(result)[0]
-    if weight.shape != (1, len(model.coords["basis"])):
-        raise ValueError(
-            f"support has weights of shape {weight.shape}; needed (1, {len(model.coords['basis'])}), a MAP "
-            "result of this model"
-        )
-    kept = np.flatnonzero(weight[0])
-    if len(kept) == 0:
-        raise ValueError("the MAP retains no basis at all; use support='all'")
-    _log.info(
-        "Posterior restricted to the %d of %d bases that the MAP retains", len(kept), weight.size
-    )
-    values = {name: model[name].get_value()[kept] for name in ("signs", "centres")}
-    with model.copy() as restricted:
-        pm.set_data(values, coords={"basis": np.asarray(model.coords["basis"])[kept]})
-    return freeze_dims_and_data(restricted)  # samplers compute the basis functions once
-
-
 def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> xr.DataTree:
     """Return the draws of the Gibbs sampler; convergence is that of all states kept."""
     problem = GibbsProblem.of(read(model, "gibbs"))
     results.observed_and_constant_data(model)  # what fails here would fail after the draws
-    ended = run_chains(problem, run, rng)
-    with keeping(ended[0]):
-        return _packed(model, problem, run, ended)
+    compile_sweeps(problem)
+    began = time.perf_counter()
+    drawn = run_chains(problem, run, rng)
+    seconds = time.perf_counter() - began
+    if not drawn.is_whole:
+        n_draws = drawn.n_states // drawn.every
+        _log.warning("interrupted: %d of %d draws of each chain", n_draws, run.draws)
+    with keeping(drawn.states):
+        return _packed(model, problem, drawn, seconds)
 
 
-def _packed(
-    model: pm.Model,
-    problem: GibbsProblem,
-    run: GibbsRun,
-    ended: tuple[dict[str, Any], Chain, float],
-) -> xr.DataTree:
+def _packed(model: pm.Model, problem: GibbsProblem, drawn: Drawn, seconds: float) -> xr.DataTree:
     """Return the states of all chains as draws with their log likelihood."""
-    states, chain, seconds = ended
-    scores, every = ("class",)[: problem.sign.ndim - 1], chain.n_states // run.draws
+    states, scores = drawn.states, ("class",)[: problem.sign.ndim - 1]
     values: dict[str, Any] = {
         "magnitude": (("basis", *scores), states["size"]),
         "weight": (("basis", *scores), states["size"] * problem.sign),
@@ -313,19 +265,20 @@ def _packed(
         values["width"] = (("feature",)[: states["width"].ndim - 2], states["width"])
     log_likelihood = problem.log_likelihood(states["latent"])
     n_chains, n_states = log_likelihood.shape[:2]
-    sweep = np.tile(chain.sweeps - chain.every * np.arange(n_states)[::-1], (n_chains, 1))
+    sweep = np.tile(drawn.sweeps - drawn.step * np.arange(n_states)[::-1], (n_chains, 1))
     stats = {"lp_likelihood": ((), log_likelihood.sum(axis=-1)), "sweep": ((), sweep)}
+    thin = drawn.step * drawn.every
     tree = results.pack(
         model,
         values,
         {"sample_stats": stats, "log_likelihood": {"label": ("obs", log_likelihood)}},
-        sampler=f"Gibbs (1 draw in {chain.every * every} sweeps)",
+        sampler=f"Gibbs (1 draw in {thin} sweeps)",
         sampling_time=seconds,
-        sweeps=chain.sweeps,
-        thin=chain.every * every,
+        sweeps=drawn.sweeps,
+        thin=thin,
     )
     _report(tree, model)
     for group in ("posterior", "sample_stats", "log_likelihood"):  # without states between draws
-        kept = tree[group].to_dataset().isel(draw=slice(every - 1, None, every))
-        tree[group] = kept.assign_coords(draw=np.arange(run.draws))
+        kept = tree[group].to_dataset().isel(draw=slice(drawn.every - 1, None, drawn.every))
+        tree[group] = kept.assign_coords(draw=np.arange(kept.sizes["draw"]))
     return tree

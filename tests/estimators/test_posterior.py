@@ -61,7 +61,8 @@ def test_its_probabilities_are_means_over_the_draws_and_its_intervals_quantiles(
 def test_widths_and_weights_are_those_of_the_default_search(fitted):
     given = {"kernel": "rbf", "width": "shared", "basis": 5}
     default = pcvm.PCVMClassifier(**given, random_state=1).fit(X, LABEL)
-    widths, weights = default.selection_.by_width()
+    points, weights = default.selection_.distinct()
+    widths = [each.width for each in points]
     convergence = fitted.idata_["convergence"]
     np.testing.assert_allclose(convergence["width"], widths)
     np.testing.assert_allclose(convergence["share"], weights)

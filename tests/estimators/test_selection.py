@@ -223,29 +223,28 @@ def test_the_picture(found):
 
 
 def test_widths_with_their_weights_over_all_scales(found):
-    widths, weights = found.by_width()
-    assert widths[0] in found.widths
+    points, weights = found.distinct()
+    assert points[0].width in found.widths
     assert sum(weights) == pytest.approx(1.0)
     assert weights == sorted(weights, reverse=True)
-    every = found.by_width(least=1e-12)
-    shares = [found.weights[found.widths == width].sum() for width in every[0]]
+    every = found.distinct(least=1e-12)
+    shares = [found.weights[found.widths == each.width].sum() for each in every[0]]
     np.testing.assert_allclose(every[1], shares / np.sum(shares))
-    assert set(widths) == {w for w, share in zip(*every, strict=True) if share >= 0.05}
-    assert len(found.by_width(least=0.999)[0]) == 1  # the one that counts most is there
-    refused("least=2", found.by_width, least=2)
+    heavy = {each.width for each, share in zip(*every, strict=True) if share >= 0.05}
+    assert {each.width for each in points} == heavy
+    assert len(found.distinct(least=0.999)[0]) == 1  # the one that counts most is there
+    refused("least=2", found.distinct, least=2)
 
 
-def test_a_width_of_several_kernels_is_there_once():
+def test_a_width_of_several_kernels_is_there_once_for_each():
     search = PCVMClassifier(random_state=0).fit(X, LABEL).selection_
     assert len(search.kernels) > 1
-    widths, weights = search.by_width(least=1e-12)
-    rows = [tuple(np.atleast_1d(each)) for each in widths]
-    assert len(set(rows)) == len(rows)
-    points = [tuple(np.atleast_1d(each.width)) for each in search.points]
-    shares = [sum(search.weights[[each == row for each in points]]) for row in rows]
+
+    def kind(candidate):
+        return candidate.kernel_name, *np.atleast_1d(candidate.width)
+
+    points, weights = search.distinct(least=1e-12)
+    assert len({kind(each) for each in points}) == len(points)
+    every = [kind(each) for each in search.points]
+    shares = [search.weights[[each == kind(point) for each in every]].sum() for point in points]
     np.testing.assert_allclose(weights, shares)
-    name = next(iter(search.kernels))
-    of_one = search.of_kernel(name).by_width(least=1e-12)
-    pairs = search.distinct(least=1e-12)
-    alone = [np.asarray(p.width).tolist() for p in pairs[0] if p.kernel_name == name]
-    assert of_one[0] == alone

@@ -98,7 +98,7 @@ def test_the_model_on_the_stack_is_used_and_the_progress_bar_goes_to_stderr(caps
 
 
 FAILS = [(sampling, "_report", "nuts"), (pm, "compute_log_likelihood", "nuts")]
-FAILS += [(results, "pack", "gibbs"), (chains, "judge", "gibbs")]
+FAILS += [(results, "pack", "gibbs")]
 
 
 @pytest.mark.parametrize(("place", "name", "method"), FAILS)

@@ -1,13 +1,11 @@
-"""Precisions and log priors of draws, and mixtures of posteriors."""
-
-import json
+"""Precisions and log priors of draws."""
 
 import arviz_stats
 import numpy as np
 import pymc as pm
 import pytest
 from calibration import assert_law
-from problems import blobs, map_result, refused
+from problems import blobs, refused
 from scipy import stats
 
 import pcvm_pymc as pcvm
@@ -105,83 +103,3 @@ def test_another_model_is_refused(drawn):
     refused(r"no draws of \['rate'\]", pcvm.add_log_prior, result, learned)
     refused("result=3; needed a DataTree", pcvm.add_log_prior, 3, model)
     refused("model=3; needed a pm", pcvm.add_log_prior, result, 3, error=TypeError)
-
-
-# --- mixtures
-
-
-X, LABEL = blobs(30)
-
-
-@pytest.fixture(scope="module")
-def parts():
-    models = [pcvm.pcvm_model(X, LABEL, width=w, basis="kmeans", signs="both") for w in WIDTHS]
-    return [pcvm.sample(each, random_seed=i, **SHORT) for i, each in enumerate(models)]
-
-
-@pytest.fixture(scope="module")
-def mixed(parts):
-    return pcvm.mixture(parts, WEIGHTS)
-
-
-def test_each_has_its_share_of_every_chain(parts, mixed):
-    width = mixed["posterior"]["width"]
-    for chain in width.values:
-        assert [(chain == w).sum() for w in WIDTHS] == [45, 15]
-    assert mixed["posterior"].sizes == parts[0]["posterior"].sizes
-    for w, part in zip(WIDTHS, parts, strict=True):
-        for group, name in (("posterior", "latent"), ("log_likelihood", "label")):
-            kept = mixed[group][name].values[width.values == w]
-            there = part[group][name].stack(s=("chain", "draw")).transpose("s", ...).values
-            assert {row.tobytes() for row in kept} <= {row.tobytes() for row in there}
-
-
-def test_predictions_are_the_weighted_mean(parts):
-    """As many draws of each: what a share of them predicts is their part of the mixture."""
-    X_new = X[:5] + 0.3
-    mixed = pcvm.mixture(parts, [0.5, 0.5])
-    found = pcvm.predict(mixed, X_new)["predictions"]["probability"]
-    for w, part in zip(WIDTHS, parts, strict=True):
-        of_width = found.values[mixed["posterior"]["width"].values == w]
-        wanted = pcvm.predict(part, X_new)["predictions"]["probability"].values
-        wanted = wanted[:, ::2].reshape(-1, 5)
-        np.testing.assert_allclose(np.sort(of_width, axis=0), np.sort(wanted, axis=0), atol=1e-12)
-
-
-def test_it_is_a_result_of_an_unknown_width(parts, mixed, tmp_path):
-    assert "Phi" not in mixed["constant_data"]
-    assert json.loads(mixed.attrs["pieces"])["kernel"]["width"] is None
-    back = pcvm.load(pcvm.save(mixed, tmp_path / "mixed.zarr"))
-    found, wanted = (pcvm.predict(each, X)["predictions"] for each in (back, mixed))
-    np.testing.assert_array_equal(found["probability"], wanted["probability"])
-    mode = map_result(pcvm.pcvm_model(X, LABEL, width=WIDTHS[0], basis="kmeans", signs="both"))
-    found = pcvm.compare(mode, parts[0], X, LABEL, rivals={"mixture": mixed}).table
-    assert np.isfinite(found["log loss"]).all()
-
-
-def test_a_fixed_scale_becomes_a_variable():
-    models = [pcvm.pcvm_model(X, LABEL, width=w, basis=6, hyperprior="default") for w in WIDTHS]
-    mixed = pcvm.mixture([pcvm.sample(each, random_seed=1, **SHORT) for each in models], WEIGHTS)
-    rate, width = mixed["posterior"]["rate"].values, mixed["posterior"]["width"].values
-    for w, model in zip(WIDTHS, models, strict=True):
-        assert set(rate[width == w]) == {model["hyperprior"].get_value()[1]}
-
-
-def test_what_is_no_mixture(parts, mixed):
-    fewer = pcvm.sample(
-        pcvm.pcvm_model(X, LABEL, width=1.0, basis="kmeans"), random_seed=1, **SHORT
-    )
-    shorter = parts[0].copy()
-    shorter["posterior"] = shorter["posterior"].to_dataset().isel(draw=slice(30))
-    for posteriors, weights, words in (
-        ([], [], "posteriors is empty"),
-        (parts, [1.0], "weights=.*needed 2 positive numbers"),
-        (parts, [1.0, 0.0], "weights=.*positive"),
-        (parts, [1.0, np.nan], "weights"),
-        (parts, [1.0, 1e-6], "without a draw of 60"),
-        ([parts[0], fewer], WEIGHTS, r"posteriors\[1\] differs .* other rows or bases"),
-        ([parts[0], shorter], WEIGHTS, r"posteriors\[1\] has sizes"),
-        ([mixed], [1.0], r"posteriors\[0\] is not from sample, or not of a builder's model"),
-        ([1], [1.0], r"posteriors\[0\]"),
-    ):
-        refused(words, pcvm.mixture, posteriors, weights)

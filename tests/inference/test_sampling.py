@@ -144,51 +144,31 @@ def test_few_draws_do_not_make_convergence_harder():
     assert few.attrs["thin"] >= 10  # the states between the draws are not handed out
 
 
-class KilledError(Exception):
-    pass
+LONG = {"method": "gibbs", "draws": 60, "thin": 1, "chains": 2, "random_seed": 3, **QUIET}
+# how often chains are advanced before the interrupt, in the first round and in the second: draws handed back
+PRESSED = [(30, {}, 21), (30, {"width": pm.LogNormal.dist(0.0, 0.5)}, 21), (70, {}, 60)]
 
 
-LONG = {"method": "gibbs", "draws": 60, "thin": 1, "max_sweeps": 1500, "chains": 2, **QUIET}
+@pytest.mark.parametrize(("n_blocks", "options", "n_draws"), PRESSED)
+def test_an_interrupt_hands_the_draws_back(n_blocks, options, n_draws, monkeypatch, caplog):
+    """Those that an undisturbed run begins with; of the last whole round, if these are more."""
+    model, calls = small(**options), []
+    whole = pcvm.sample(model, max_sweeps=60, **LONG)
 
+    def press(*args, **kwargs):
+        calls.append(args)
+        if len(calls) > n_blocks:
+            raise KeyboardInterrupt
+        return advance(*args, **kwargs)
 
-@pytest.fixture(scope="module")
-def undisturbed(request):
-    if request.param == "classes":
-        model = pcvm.mpcvm_model(blobs(18)[0], np.arange(18) % 3, width=1.5)
-    else:
-        unknown = request.param == "unknown"
-        model = small(n=20, width=pm.LogNormal.dist(0.0, 0.5) if unknown else 1.2)
-    whole = pcvm.sample(model, random_seed=3, **LONG)
-    assert whole["posterior"].attrs["thin"] > 1  # more than one round, or this tests little
-    return model, whole
-
-
-# the width or that of three classes, and how often chains are written before the run is killed
-KILLED = [("fixed", 0), ("fixed", 31), ("fixed", 55), ("unknown", 31), ("classes", 31)]
-
-
-@pytest.mark.parametrize(("undisturbed", "survived"), KILLED, indirect=["undisturbed"])
-def test_a_killed_run_goes_on_where_it_stopped(undisturbed, tmp_path, monkeypatch, survived):
-    model, whole = undisturbed
-    write, count = Chain.write, [0]
-
-    def fragile(*arguments):
-        if count[0] == survived:
-            raise KilledError
-        count[0] += 1
-        write(*arguments)
-
-    monkeypatch.setattr(Chain, "write", fragile)
-    with pytest.raises(KilledError):
-        pcvm.sample(model, random_seed=3, checkpoint=tmp_path / "run", **LONG)
-    monkeypatch.setattr(Chain, "write", write)
-    resumed = pcvm.sample(model, random_seed=3, checkpoint=tmp_path / "run", **LONG)
-    np.testing.assert_array_equal(whole["posterior"]["latent"], resumed["posterior"]["latent"])
-    assert whole["posterior"].attrs["sweeps"] == resumed["posterior"].attrs["sweeps"]
-    again = pcvm.sample(model, random_seed=3, checkpoint=tmp_path / "run", **LONG)
-    np.testing.assert_array_equal(whole["posterior"]["latent"], again["posterior"]["latent"])
-    with pytest.raises(ValueError, match="is of another run"):
-        pcvm.sample(model, random_seed=4, checkpoint=tmp_path / "run", **LONG)
+    monkeypatch.setattr("pcvm_pymc.inference.chains.advance", press)
+    part = pcvm.sample(model, max_sweeps=1500, **LONG)
+    for group in ("posterior", "sample_stats", "log_likelihood"):
+        begun = whole[group].to_dataset().isel(draw=slice(n_draws))
+        for name, values in part[group].to_dataset().items():
+            np.testing.assert_array_equal(values, begun[name])
+    assert part["posterior"].sizes["draw"] == n_draws
+    assert f"interrupted: {n_draws} of 60 draws" in caplog.text
 
 
 def test_rounds_end_at_convergence_or_at_the_limit():
@@ -202,28 +182,12 @@ def test_rounds_end_at_convergence_or_at_the_limit():
     assert (np.diff(sweep, axis=1) == enough["posterior"].attrs["thin"]).all()
 
 
-def test_posterior_on_the_maps_support():
-    model = small(n=40, hyperprior=pcvm.Hyperprior(0.5, 0.01, 0.5, 1.0))
-    kept = np.flatnonzero(map_result(model)["posterior"]["weight"].values)
-    assert 0 < len(kept) < 40
-    options = {"draws": 100, "max_sweeps": 4000, "random_seed": 1, **QUIET}
-    tree = pcvm.sample(model, support="map", **options)
-    assert tree["posterior"]["basis"].values.tolist() == kept.tolist()
-    assert tree["posterior"]["latent"].sizes["obs"] == 40
-    assert len(model.coords["basis"]) == 40  # the model is as it was
-    same = pcvm.sample(model, support=map_result(model), **options)
-    np.testing.assert_array_equal(tree["posterior"]["bias"], same["posterior"]["bias"])
-    refused("support='some'", pcvm.sample, model, support="some")
-    refused("a MAP result of this model", pcvm.sample, model, support=tree)
-
-
 BAD_OPTIONS = [
     (
         {"draws": 10, "thin": 10**9, "max_sweeps": 40, "quiet": True},
         r"max_sweeps=40 is below draws \* thin = 10 \* 1000000000 = 10000000000; needed at least as many",
     ),
     ({"method": "gibbs", "max_treedepth": 5}, r"\['max_treedepth'\] are for NUTS"),
-    ({"method": "nuts", "checkpoint": "x"}, "checkpoint='x' has no effect on method='nuts'"),
     ({"method": "nuts", "thin": 3}, "thin=3 has no effect on method='nuts'; use 'gibbs'"),
     ({"max_sweeps": 50, "nuts_sampler": "nutpie"}, "max_sweeps=50 has no effect"),
     ({"target_accept": 0.9}, "target_accept=0.9 has no effect on method='gibbs'"),

@@ -142,7 +142,6 @@ def test_a_number_of_bases_is_chosen_within_each_class():
     model = pcvm.mpcvm_model(X, y, width=1.5, basis=9)
     label = np.searchsorted(np.unique(y), np.asarray(y)[rows])
     np.testing.assert_array_equal(model["signs"].get_value(), class_signs(label, 3))
-    refused("support needs a model of two classes", pcvm.sample, model, support="map")
 
 
 @pytest.mark.slow
