@@ -32,6 +32,7 @@ _MODULES = {
     "inference.sampling": ("sample",),
     "inference.storing": ("load", "save"),
     "estimators.candidates": ("ChoiceOptions",),
+    "estimators.posterior": ("PosteriorOptions",),
     "estimators.multiclass": ("MPCVMClassifier", "MRVMClassifier"),
     "estimators.pcvm": ("PCVMClassifier",),
     "estimators.rvm": ("RVMClassifier", "RVMRegressor"),

@@ -109,7 +109,6 @@ KINDS = {
     "choice": lambda: ["nonsense", 3, [], {}, Odd(), np.ones(2), True],
     "width": lambda: [0.0, -1.0, np.nan, np.inf, "wide", [], [[1.0]], 1j, {}, Odd(), [1.0, -1.0]],
     "seed": lambda: [-1, 1.5, "seed", np.nan, {}, Odd(), 1j, True],
-    "jobs": lambda: [0, 2.5, "many", 2**40, -(2**40), np.nan, Odd(), True],
     "tree": lambda: _TREES,
     "object": lambda: _NO_OBJECT,
     "bias": lambda: [each for each in [*_NO_NUMBER, np.inf] if each is not True],
@@ -138,7 +137,7 @@ KIND_OF = {
     **dict.fromkeys(("random_state", "random_seed"), "seed"),
     **dict.fromkeys(("result", "posterior", "map_result", "reference"), "tree"),
     **dict.fromkeys(("n_vectors", "cores"), "whole or None"),
-    **{"memory_limit": "bytes", "n_jobs": "jobs", "cv": "folds", "matrix": "square"},
+    **{"memory_limit": "bytes", "cv": "folds", "matrix": "square"},
     **dict.fromkeys(("name", "dim"), "name"),
     **dict.fromkeys("cdef", "number"),
 }
@@ -196,8 +195,8 @@ def results():
 _X_ALSO = ("array", "[Ii]nput", "feature", "sample", "dimension", "Reshape", "data", "argument")
 _ALSO = {"X": _X_ALSO, "y": (*_X_ALSO, "label")}
 _KERNEL = "kernel, width"
-_EM = f"X: table, y, {_KERNEL}, basis, max_iter, tol: positive or None, memory_limit, n_jobs"
-_EVIDENCE = "method, cv, max_iter, tol, memory_limit, random_state"
+_EM = f"X: table, y, {_KERNEL}, basis, options: object, memory_limit"
+_EVIDENCE = "method, cv, options: object, memory_limit, random_state"
 
 
 def _estimators(two, three):
@@ -207,13 +206,13 @@ def _estimators(two, three):
         (
             pcvm.PCVMClassifier,
             two,
-            f"{_EM}, likelihood, hyperprior: choice, scale, estimation, update, cv, "
-            "n_vectors, kernel_dtype, random_state",
+            f"{_EM}, likelihood, hyperprior: choice, scale, estimation, cv, n_vectors, "
+            "random_state",
         ),
         (
             pcvm.SparseProbitClassifier,
             {"X": two["X"], "y": two["y"]},
-            "X: table, y, features, prior, bias: choice, max_iter",
+            "X: table, y, features, prior, bias: choice, options: object",
         ),
         (
             pcvm.MPCVMClassifier,
@@ -290,7 +289,7 @@ def _exports(known):
 
 def _options():
     found = {
-        "EMOptions": ({}, "update, bias: choice, max_iter, tol"),
+        "EMOptions": ({}, "update, kernel_dtype, max_iter, tol"),
         "MatrixRBF": ({"matrix": np.eye(2)}, "matrix, width"),
         "EvidenceOptions": (
             {},
@@ -302,6 +301,7 @@ def _options():
             "kept_weight: positive, grown_weight: positive, metric_spread: positive, "
             "metric_penalty: positive, far: positive, behind: positive, alike: positive",
         ),
+        "PosteriorOptions": ({}, "draws, max_iter"),
         "BottomUpOptions": ({}, "max_iter, tol, momentum: share, most: whole, is_rough: flag"),
         "SearchOptions": ({}, "tol"),
         "Laplace": ({"gamma": 1.0}, "gamma"),

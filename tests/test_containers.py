@@ -116,7 +116,7 @@ FRAME, LAZY_Y = dd.from_pandas(TABLE.assign(y=LABEL), npartitions=3), da.from_ar
 
 @pytest.mark.parametrize("rows", [LAZY, LAZY.astype(object), ARRAY.copy(data=LAZY), FRAME[NAMES]])
 def test_what_is_lazy_is_asked_of_dask(rows):
-    model = pcvm.PCVMClassifier(**OF_DASK, estimation="em", tol=1e-9)
+    model = pcvm.PCVMClassifier(**OF_DASK, estimation="em", options=pcvm.EMOptions(tol=1e-9))
     plain = model.fit(X, LABEL).predict_proba(X)
     for y in (LABEL, LABEL.astype(object), LAZY_Y, xr.DataArray(LAZY_Y), FRAME.y):
         found = model.fit(rows, y).predict_proba(rows)

@@ -331,9 +331,11 @@ ESTIMATORS = {
     "sparse_probit": lambda _, prior: pcvm.SparseProbitClassifier(features="kernel", prior=prior),
     "rvm_classification": lambda piece, _: pcvm.RVMClassifier(link=piece.name),
     "rvm_regression": lambda piece, _: pcvm.RVMRegressor(likelihood=piece, std="weights"),
-    "mpcvm_top_down": lambda _, prior: pcvm.MPCVMClassifier(hyperprior=prior, tol=1e-5),
+    "mpcvm_top_down": lambda _, prior: pcvm.MPCVMClassifier(
+        hyperprior=prior, options=pcvm.EMOptions()
+    ),
     "mpcvm_bottom_up": lambda *_: pcvm.MPCVMClassifier(estimation="bottom-up"),
-    "mrvm_bottom_up": lambda *_: pcvm.MRVMClassifier(search="paper"),
+    "mrvm_bottom_up": lambda *_: pcvm.MRVMClassifier(options=pcvm.BottomUpOptions()),
 }
 # mRVM2 drops a basis for all classes or for none, and has Jeffreys' prior: no model says so
 WITHOUT_A_MODEL = {"mrvm_top_down"}

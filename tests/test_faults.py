@@ -25,7 +25,7 @@ from pcvm_pymc.inference.files import alone_in
 def test_a_linear_kernel_of_large_features_ends_or_is_refused():
     rng = np.random.default_rng(0)
     X, label = rng.normal(size=(30, 2)) + np.arange(30)[:, None] % 3, np.arange(30) % 3
-    options = {"estimation": "em", "max_iter": 20}
+    options = {"estimation": "em", "options": pcvm.EMOptions(max_iter=20)}
     model = pcvm.MPCVMClassifier(kernel=linear, width=1.0, **options)
     model.fit(1e3 * X, label)
     assert np.isfinite(model.predict_proba(1e3 * X)).all()

@@ -287,9 +287,7 @@ def select_width(
         hyperprior=hyperprior or Hyperprior.plug_in(),
         cv=cv if method == "cv" else 5,
         random_state=random_state,
-        update=how.update,
-        max_iter=how.max_iter,
-        tol=how.tol,
+        options=options,
     )
     estimation: Any = model._begin()
     data = model._training(X, y, sample_weight)

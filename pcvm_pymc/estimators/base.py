@@ -52,31 +52,20 @@ def at_least(least: int) -> Number:
 
 
 POSITIVE = Number(Real, 0, None, closed="neither")
-_MOST_JOBS = 1024  # more threads than any machine has processors
 
 #: scikit-learn's constraints of single arguments that mean the same in all estimators that have them
 CONSTRAINTS: dict[str, list[Any]] = {
     "basis": [at_least(1), "array-like", StrOptions({"auto"}), None],
     "categorical_features": ["array-like", StrOptions({"from_dtype"}), None],
     "cv": [at_least(2)],
-    "max_iter": [at_least(1)],
-    "tol": [POSITIVE, None],
     "scale": [POSITIVE, StrOptions({"auto"}), None],
     "n_vectors": [at_least(1), StrOptions({"auto"}), None],
-    "draws": [at_least(1)],
     "bias": ["boolean", None],
     "star": ["boolean"],
     "verbose": ["boolean"],
     "noise": [POSITIVE, None],
-    "search": [StrOptions({"quick", "paper"})],
     "random_state": [at_least(0), np.random.Generator, np.random.RandomState, None],
     "memory_limit": [POSITIVE, None],
-    "kernel_dtype": [StrOptions({"float64", "float32"})],
-    "n_jobs": [
-        Number(Integral, 1, _MOST_JOBS, closed="both"),
-        Number(Integral, -_MOST_JOBS, -1, closed="both"),
-        None,
-    ],
     "class_weight": [dict, StrOptions({"balanced"}), None],
 }
 
@@ -199,16 +188,13 @@ class KernelMachine(TableReader, BaseEstimator):
         if self._is_precomputed:
             self._needs("categorical_features", False, "kernel", "a kernel of features")
             self._check_precomputed(X)
-        if "kernel_dtype" in vars(self):
-            needed = "rows in chunks (a memory_limit, or Dask arrays)"
-            self._needs("kernel_dtype", in_chunks, "memory_limit", needed)
         self._check(in_chunks)
         estimation = self._estimation
+        estimation.check_options()
         estimation.check(in_chunks)
         used = estimation.arguments()
         for name in filter(vars(self).__contains__, OF_ESTIMATIONS):
-            beside = "noise likelihood" if name == "noise_starts" else "estimation width"
-            self._needs(name, name in used, beside, OF_ESTIMATIONS[name])
+            self._needs(name, name in used, "estimation width", OF_ESTIMATIONS[name])
         return estimation
 
     @property
@@ -278,7 +264,8 @@ class KernelMachine(TableReader, BaseEstimator):
 
     @property
     def _jobs(self) -> int:
-        return int(joblib.effective_n_jobs(vars(self).get("n_jobs")))
+        """Threads, those of ``joblib.parallel_config``; one without it."""
+        return int(joblib.effective_n_jobs(None))
 
     @property
     def _system(self) -> System:

@@ -12,6 +12,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from pcvm_pymc.core.em import EMOptions
 from pcvm_pymc.core.pieces.centres import Centres, Index, as_centres, choose_rows
 from pcvm_pymc.core.pieces.names import check_same_rows, column_names
 from pcvm_pymc.core.pieces.probit import Array
@@ -69,7 +70,6 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
     #: the estimator for several classes, where this one takes two
     _multiclass_name: ClassVar[str] = ""
     class_weight: Any
-    kernel_dtype: str
     _predictor_: Any
 
     def fit(
@@ -246,7 +246,8 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         With `many` also many rows of one score; in single precision, which takes half the time, where no
         weight goes to zero by its prior.
         """
-        data, limit, single = formulation.data, self.memory_limit, self.kernel_dtype == "float32"
+        data, limit, options = formulation.data, self.memory_limit, formulation.options
+        single = isinstance(options, EMOptions) and options.kernel_dtype == "float32"
         if limit is None and data.stream is None:
             n_scores = formulation.likelihood.n_scores
             if not (many and n_scores == 1 and self._is_many(len(data.X))):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn, Self
 
+from pcvm_pymc.core.em import EMOptions
 from pcvm_pymc.core.pieces.validation import shown
 from pcvm_pymc.estimators.training import TrainingData
 
@@ -10,14 +11,8 @@ from pcvm_pymc.estimators.training import TrainingData
 OF_ESTIMATIONS = {
     "hyperprior": "posterior modes by EM, or the posterior of a PCVM",
     "scale": "posterior modes by EM (the posterior learns it)",
-    "update": "posterior modes by EM",
-    "search": "estimation='bottom-up'",
     "method": "a fit by the evidence",
-    "noise_starts": "a noise to be estimated by the evidence",
-    "tol": "a fit: no posterior at a given width",
-    "max_iter": "a fit or a posterior",
     "n_vectors": "estimation='auto', 'average', 'posterior' or 'projection'",
-    "draws": "estimation='posterior'",
     "cv": "something to choose by folds: a width that fits on folds choose, or the number of vectors of a "
     "mode's projection",
 }
@@ -45,9 +40,12 @@ class Estimation:
     ----------
     model : KernelMachine
         The estimator.
+    options : object, optional
+        How the solver runs, of the type `solver_options`; None for its defaults.
     """
 
     model: Any = field(repr=False)
+    options: Any = None
 
     @classmethod
     def of(cls, model: Any, **given: Any) -> Self:
@@ -59,6 +57,17 @@ class Estimation:
     def arguments(self) -> set[str]:
         """Return the names of the estimator's arguments that have an effect on it."""
         return {each.name for each in fields(self)} | ({"cv"} if self.chooses_by_folds else set())
+
+    @property
+    def solver_options(self) -> type:
+        """The type of `options`."""
+        return EMOptions
+
+    def check_options(self) -> None:
+        """Raise where the options are those of another solver."""
+        if not isinstance(self.options, self.solver_options | None):
+            needed = f"needed None or a pcvm_pymc.{self.solver_options.__name__}"
+            self.refuse("options estimation", needed)
 
     def check(self, in_chunks: bool) -> None:
         """Raise where the arguments do not fit together."""

@@ -191,8 +191,6 @@ class Evidence(Estimation):
     """The precisions of the highest evidence, one basis at a time or all downwards."""
 
     method: str = "sequential"
-    tol: float = 1e-4
-    max_iter: int = 100_000
 
     @override
     def fit(self, data: TrainingData) -> None:
@@ -284,10 +282,15 @@ class Evidence(Estimation):
             self.refuse("method", ALL_ROWS)
 
     @property
-    def options(self) -> EvidenceOptions:
+    @override
+    def solver_options(self) -> type:
+        return EvidenceOptions
+
+    @property
+    def how(self) -> EvidenceOptions:
         """How the evidence is maximised."""
         check_method(self.method)
-        return EvidenceOptions(max_iter=self.max_iter, tol=self.tol)
+        return self.options or EvidenceOptions()
 
     def machines(self, data: TrainingData) -> list[TrainingData]:
         """Return the rows, of several classes once for each class against the rest."""
@@ -350,7 +353,7 @@ class Evidence(Estimation):
 
     def solved(self, problem: EvidenceProblem) -> EvidenceResult:
         """Return the machine of the highest evidence."""
-        solve = self.model._solved or partial(fit_rvm, method=self.method, options=self.options)
+        solve = self.model._solved or partial(fit_rvm, method=self.method, options=self.how)
         found: EvidenceResult = solve(problem)
         return found
 
@@ -378,14 +381,18 @@ class Evidence(Estimation):
 
     @override
     def rough(self, data: TrainingData, most: int | None) -> tuple["Evidence", int | None]:
-        return replace(self, tol=max(self.tol, ROUGH["evidence"])), most
+        return replace(self, options=self.loosened), most
+
+    @property
+    def loosened(self) -> EvidenceOptions:
+        """How the evidence is maximised where widths are only ranked."""
+        return replace(self.how, tol=max(self.how.tol, ROUGH["evidence"]))
 
     @override
     def score(self, data: TrainingData, criterion: str, width: float, most: int | None) -> float:
         basis = min(most, len(data.X)) if most else self.model._basis_of(data)
         at = as_centres(basis, data.X, None).points, self.model._kernel_at(width)
-        rough = replace(self.options, tol=max(self.tol, ROUGH["evidence"]))
-        how: dict[str, Any] = {"method": self.method, "options": rough}
+        how: dict[str, Any] = {"method": self.method, "options": self.loosened}
         each = [self.problem(one, *at) for one in self.machines(data)]
         return sum(_scored(one, criterion, data.X, *at, **how) for one in each)
 
@@ -396,7 +403,6 @@ class RegressionEvidence(Evidence):
 
     likelihood: Any
     noise: float | None
-    noise_starts: tuple[float, ...]
     star: bool
     std: str
 
@@ -407,17 +413,15 @@ class RegressionEvidence(Evidence):
         return None if np.isnan(noise) else float(noise)
 
     @override
-    def arguments(self) -> set[str]:
-        return super().arguments() - (set() if self.known_noise is None else {"noise_starts"})
-
-    @override
     def check(self, in_chunks: bool) -> None:
-        pass  # all downwards, from a triangular factor of the rows
+        # all downwards in chunks, too: from a triangular factor of the rows
+        if self.known_noise is not None:
+            self.check_known_noise("noise likelihood")
 
-    @property
-    @override
-    def options(self) -> EvidenceOptions:
-        return replace(super().options, noise_starts=tuple(self.noise_starts))
+    def check_known_noise(self, names: str) -> None:
+        """Raise where the options say where a known noise starts."""
+        if self.how.noise_starts != EvidenceOptions().noise_starts:
+            self.refuse(f"options {names}", "a known noise has no start; leave noise_starts out")
 
     @override
     def observed(self, data: TrainingData) -> tuple[Likelihood, NDArray[Any]]:

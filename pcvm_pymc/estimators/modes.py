@@ -62,7 +62,7 @@ class Modes(Estimation):
 
     Attributes
     ----------
-    hyperprior, scale, update, max_iter, tol
+    hyperprior, scale
         As for `PCVMClassifier`; without a hyperprior the precisions are flat on a logarithmic scale.
     averages : bool
         Whether the class probabilities of several modes are averaged.
@@ -71,9 +71,6 @@ class Modes(Estimation):
     model: KernelClassifier
     hyperprior: Any = None
     scale: Any = None
-    update: Any = "auto"
-    max_iter: int = 10_000
-    tol: float | None = None
     averages: bool = False
 
     solver = "EM"
@@ -195,11 +192,11 @@ class Modes(Estimation):
     def em_options(self) -> EMOptions:
         """Return how EM runs."""
         of_classes = self.model._likelihood().targets == "classes"
-        tol = self.tol or (CLASS_TOLERANCE if of_classes else TOLERANCE)
-        return EMOptions(update=self.update, max_iter=self.max_iter, tol=tol)
+        default = EMOptions(tol=CLASS_TOLERANCE if of_classes else TOLERANCE)
+        return self.options if isinstance(self.options, EMOptions) else default
 
     @property
-    def options(self) -> Any:
+    def how(self) -> Any:
         """How the solver runs; the type of the options says which it is."""
         return self.em_options()
 
@@ -209,7 +206,7 @@ class Modes(Estimation):
         pieces = data, model._centres(data, basis, most), model._kernel, model._likelihood()
         bias, shared = model._bias(by_em=self.solver == "EM"), model._system.signs is None
         how: dict[str, Any] = {"bias": bias, "shared": shared, "solver": model._solved}
-        return Formulation(*pieces, self.prior, self.options, **how)
+        return Formulation(*pieces, self.prior, self.how, **how)
 
     @property
     def may_stream(self) -> bool:
@@ -248,6 +245,8 @@ class Modes(Estimation):
         if self.scale is not None and not self.is_default:
             needed = "it has its own scale; needed hyperprior='default' or scale=None"
             self.refuse("scale hyperprior", needed)
+        if not in_chunks:
+            self.em_options().check_in_memory()
         if self.averages and (not self.chosen or self.model._width_rule == "em"):
             needed = "needed a proper hyperprior, EM, and width or scale 'auto'"
             names = "estimation hyperprior width scale"
@@ -282,8 +281,12 @@ class Modes(Estimation):
 
     @override
     def rough(self, data: TrainingData, most: int | None) -> tuple["Modes", int | None]:
-        kind = "folds" if self.prior(1.0).is_proper else "folds, improper"
-        return replace(self, tol=max(self.em_options().tol, ROUGH[kind])), most
+        kind, options = (
+            "folds" if self.prior(1.0).is_proper else "folds, improper",
+            self.em_options(),
+        )
+        rough = replace(options, tol=max(options.tol, ROUGH[kind]))
+        return replace(self, options=rough), most
 
     @override
     def score(self, data: TrainingData, criterion: str, width: float, most: int | None) -> float:
@@ -298,31 +301,32 @@ class Modes(Estimation):
 class BottomUp(Modes):
     """One basis function at a time, by the evidence of its precision."""
 
-    search: str = "paper"
+    quick: bool = False
 
     solver = "bottom-up"
     may_stream = False
 
+    @property
+    @override
+    def solver_options(self) -> type:
+        from pcvm_pymc.core.evidence import BottomUpOptions  # slow: compiled
+
+        return BottomUpOptions
+
     @override
     def arguments(self) -> set[str]:
-        return super().arguments() - {"hyperprior", "scale", "update"}
+        return super().arguments() - {"hyperprior", "scale"}
 
     @override
     def check(self, in_chunks: bool) -> None:
-        if in_chunks and self.model.kernel_dtype != "float64":
-            # a lower precision decides which bases are added
-            self.refuse("kernel_dtype", "needed 'float64' from the bottom up")
         if self.model._width_rule == "em":
             self.refuse("width estimation", "it is moved by EM; needed an estimation by EM")
 
     @property
     @override
-    def options(self) -> Any:
-        from pcvm_pymc.core.evidence import BottomUpOptions  # slow: compiled
-
-        kind = BottomUpOptions.quick if self.search == "quick" else BottomUpOptions
-        options = kind(max_iter=self.max_iter)
-        return options if self.tol is None else replace(options, tol=self.tol)
+    def how(self) -> Any:
+        kind: Any = self.solver_options
+        return self.options or (kind.quick() if self.quick else kind())
 
     @override
     def first_centres(self, data: TrainingData) -> int | None:
@@ -330,12 +334,12 @@ class BottomUp(Modes):
 
     @override
     def rough(self, data: TrainingData, most: int | None) -> tuple[Modes, int | None]:
-        if self.search != "quick":
+        if not self.how.is_rough:
             return self, most
         if self.model._resolved_basis(len(data.X)) is None:
             most = max(ROUGH_BASES, 5 * len(self.model.classes_))
-        tol = max(ROUGH["bottom-up"], self.tol or 0.0)
-        return replace(self, tol=tol, max_iter=min(ROUGH_EPOCHS, self.max_iter)), most
+        tol, max_iter = max(ROUGH["bottom-up"], self.how.tol), min(ROUGH_EPOCHS, self.how.max_iter)
+        return replace(self, options=replace(self.how, tol=tol, max_iter=max_iter)), most
 
 
 def n_coupled(formulation: Formulation) -> int:
@@ -344,9 +348,9 @@ def n_coupled(formulation: Formulation) -> int:
     return len(formulation.centres) * n_scores if n_scores > 1 else 0
 
 
-def from_bottom_up(model: KernelClassifier) -> BottomUp:
+def from_bottom_up(model: KernelClassifier, **given: Any) -> BottomUp:
     """Return the estimation from the bottom up, whose precisions need no hyperprior."""
-    return BottomUp.of(model, hyperprior=None, scale=None)
+    return BottomUp.of(model, hyperprior=None, scale=None, **given)
 
 
 def automatic(model: KernelClassifier) -> Modes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, override
 
 from pcvm_pymc.core.family import FAMILY, System
@@ -26,7 +27,7 @@ def _multinomial(model: KernelClassifier) -> Likelihood:
 def _drawn(model: Any) -> base.Estimation:
     from pcvm_pymc.estimators.posterior import Posterior  # slow: compiled
 
-    return Posterior.of(model, chooser=from_bottom_up(model))
+    return Posterior.of(model, chooser=from_bottom_up(model, quick=True, options=None))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -64,11 +65,8 @@ class MPCVMClassifier(KernelClassifier):
         As for `PCVMClassifier`.
     categorical_features : "from_dtype", None or array_like of bool, int or str
         As for `PCVMClassifier`, missing values included.
-    max_iter : int
-        Most iterations of EM, or of the search; a fit that needs more warns.
-    tol : float, optional
-        Largest change at which to stop: of a log precision from the bottom up, by default 1e-3, of a latent
-        score from the top down, by default 1e-4.
+    options : EMOptions, BottomUpOptions or PosteriorOptions, optional
+        As for `PCVMClassifier`; by default EM stops at changes of a latent score of 1e-4.
     memory_limit : float, optional
         Bytes for the fit, the data not counted: the rows go through it in chunks, once for each
         iteration or epoch. Dask arrays are taken too. Room for four matrices of the square of (classes times
@@ -82,11 +80,7 @@ class MPCVMClassifier(KernelClassifier):
         As for `PCVMClassifier`.
     bias : bool, optional
         Whether each class has a bias. Default: from the top down only, as in the paper.
-    update : {"auto", "newton", "em"}
-        How EM steps, see `EMOptions`.
-    draws : int
-        As for `PCVMClassifier`.
-    kernel_dtype, n_jobs, verbose
+    verbose
         As for `PCVMClassifier`.
     cv : int
         Folds of the inner cross-validation, where something is chosen by it.
@@ -143,17 +137,12 @@ class MPCVMClassifier(KernelClassifier):
     estimation: str = "auto"
     random_state: Any = None
     categorical_features: Any = "from_dtype"
-    max_iter: int = 10_000
-    tol: float | None = None
+    options: Any = None
     memory_limit: float | None = None
     class_weight: Any = None
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
     bias: bool | None = None
-    update: str = "auto"
-    draws: int = 250
-    kernel_dtype: str = "float64"
-    n_jobs: int | None = None
     verbose: bool = False
     cv: int = 5
 
@@ -162,7 +151,6 @@ class MPCVMClassifier(KernelClassifier):
     _parameter_constraints = base.constraints(
         "auto shared cv evidence validity",
         estimation=" ".join(ESTIMATIONS),
-        update="auto newton em",
     )
     _estimations: ClassVar[Mapping[str, Any]] = ESTIMATIONS
 
@@ -199,12 +187,13 @@ class MRVMClassifier(KernelClassifier):
         For folds.
     categorical_features : "from_dtype", None or array_like of bool, int or str
         As for `PCVMClassifier`, missing values included (indicators alone).
-    max_iter, tol, memory_limit, class_weight
+    options : BottomUpOptions, EMOptions or PosteriorOptions, optional
+        As for `MPCVMClassifier`. By default the search from the bottom up is ``BottomUpOptions.quick()``: it
+        makes two changes of bases before responses are computed again, and lets these run ahead. It ends
+        higher on most data, and gives way to the papers' search, ``BottomUpOptions()``, where it ends
+        without any basis.
+    memory_limit, class_weight
         As for `MPCVMClassifier`.
-    search : {"quick", "paper"}
-        From the bottom up: ``"paper"`` makes one change of a basis before responses are computed again,
-        ``"quick"`` two, and lets the responses run ahead, see `BottomUpOptions`; it ends higher on most data,
-        and gives way to ``"paper"`` where it ends without any basis.
     estimation : {"auto", "bottom-up", "em", "posterior"}
         ``"auto"`` is ``"bottom-up"``, mRVM1: bases are added and deleted one at a time, each with one
         precision for all classes. ``"em"``, mRVM2, is EM from all bases with a precision for each class, and
@@ -212,9 +201,7 @@ class MRVMClassifier(KernelClassifier):
         width of the fit from the bottom up and under the proper prior of `mrvm_model`, in which a basis has
         one precision for all classes; without biases. Its bases are 30 k-means centres, 10 of each class
         where that is more, or `basis` of them.
-    draws : int
-        As for `PCVMClassifier`.
-    kernel_dtype, n_jobs, verbose
+    verbose
         As for `MPCVMClassifier`.
     cv : int
         Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
@@ -249,15 +236,10 @@ class MRVMClassifier(KernelClassifier):
 
     random_state: Any = None
     categorical_features: Any = "from_dtype"
-    max_iter: int = 10_000
-    tol: float | None = None
+    options: Any = None
     memory_limit: float | None = None
     class_weight: Any = None
-    search: str = "quick"
     estimation: str = "auto"
-    draws: int = 250
-    kernel_dtype: str = "float64"
-    n_jobs: int | None = None
     verbose: bool = False
     cv: int = 5
 
@@ -266,8 +248,8 @@ class MRVMClassifier(KernelClassifier):
         "auto shared evidence validity", estimation="auto bottom-up em posterior"
     )
     _estimations: ClassVar[Mapping[str, Any]] = {
-        "auto": from_bottom_up,
-        "bottom-up": from_bottom_up,
+        "auto": partial(from_bottom_up, quick=True),
+        "bottom-up": partial(from_bottom_up, quick=True),
         "em": Modes.of,
         "posterior": _drawn,
     }

@@ -20,7 +20,7 @@ def drawn(model: Any) -> base.Estimation:
     from pcvm_pymc.estimators.posterior import PCVMPosterior  # slow: compiled
 
     scale = {} if model._has_width else {"scale": 1.0}  # is learned
-    return PCVMPosterior.of(model, chooser=Modes.of(model, **scale))
+    return PCVMPosterior.of(model, chooser=Modes.of(model, options=None, **scale))
 
 
 def projected(dense: Any) -> Any:
@@ -100,7 +100,7 @@ class PCVMClassifier(KernelClassifier):
         - ``"posterior"``: draws from the posterior at each kernel and width that leave-one-out gives weight,
           by Hamiltonian Monte Carlo until the mixture of these, each with its share of the states, has
           r-hat of the latent function of at most 1.01 and an effective sample size of at least 400; a
-          `ConvergenceWarning` says where `max_iter` ends it before. Probabilities are posterior means, and
+          `ConvergenceWarning` says where its options end it before. Probabilities are posterior means, and
           `predict_interval` has the draws' quantiles. Its bases are 30 k-means centres, or `basis` of them,
           with unconstrained weights; given centres keep their signs, as in the paper. The scale is learned.
     random_state : int, numpy.random.Generator or None
@@ -112,11 +112,9 @@ class PCVMClassifier(KernelClassifier):
         missing value is a level, too; a level that no training row has is as far from each of them as they
         are from each other. In columns of numbers the median takes the place of a missing value, and where
         training rows lack it an indicator says so. Vectors and widths are in these columns.
-    max_iter : int
-        Most iterations of EM, of the search, or transitions of a chain; a fit that needs more warns.
-    tol : float, optional
-        Largest change at which to stop: of a latent value in EM, by default 1e-5, of a log precision from
-        the bottom up, by default 1e-3.
+    options : EMOptions, BottomUpOptions or PosteriorOptions, optional
+        How the solver runs and when it stops: EM, the search of ``"bottom-up"``, the chains of
+        ``"posterior"``. A fit that needs more iterations than its options allow warns.
     memory_limit : float, optional
         Bytes for the fit, the data not counted. With a limit the rows go through EM in chunks: the basis
         functions are never in memory as a whole, and are computed in every iteration. For many rows and few
@@ -137,16 +135,6 @@ class PCVMClassifier(KernelClassifier):
         by leave-one-out; None does so where the width is chosen that way too, and is 1 otherwise.
     cv : int
         Folds of the inner cross-validation, where something is chosen by it.
-    update : {"auto", "newton", "em"}
-        How EM steps, see `EMOptions`.
-    draws : int
-        For ``"posterior"``: draws that are kept of each of four chains.
-    kernel_dtype : {"float64", "float32"}
-        Precision of the basis functions within a chunk; ``"float32"`` is about twice as fast, its
-        probabilities agree to about 1e-4. Needs rows in chunks.
-    n_jobs : int, optional
-        Threads for rows in chunks, for the posterior at several widths, and for predictions; None is one,
-        -1 all processors.
     verbose : bool
         Whether to print how far a fit is, a line every two seconds at most.
 
@@ -223,6 +211,9 @@ class PCVMClassifier(KernelClassifier):
     `fit` accepts Dask arrays (the extra ``pcvm-pymc[dask]``): the rows stay where Dask keeps them, in chunks,
     and only sums of the size of the basis travel. Predictions for a Dask array are Dask arrays.
 
+    Rows in chunks, the posterior at several widths and predictions run in as many threads as
+    ``joblib.parallel_config(n_jobs=...)`` says around the call, by default one.
+
     References
     ----------
     H. Chen, P. Tino and X. Yao (2009), "Probabilistic classification vector machines", IEEE
@@ -244,18 +235,13 @@ class PCVMClassifier(KernelClassifier):
     estimation: str = "auto"
     random_state: Any = None
     categorical_features: Any = "from_dtype"
-    max_iter: int = 10_000
-    tol: float | None = None
+    options: Any = None
     memory_limit: float | None = None
     class_weight: Any = None
     likelihood: Likelihood | str = "probit"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
     cv: int = 5
-    update: str = "auto"
-    draws: int = 250
-    kernel_dtype: str = "float64"
-    n_jobs: int | None = None
     verbose: bool = False
 
     _system = FAMILY["pcvm"]
@@ -265,7 +251,6 @@ class PCVMClassifier(KernelClassifier):
     _parameter_constraints = base.constraints(
         "auto shared cv evidence validity em",
         estimation=" ".join(ESTIMATIONS),
-        update="auto newton em",
     )
     _estimations: ClassVar[Mapping[str, Any]] = ESTIMATIONS
 

@@ -21,7 +21,7 @@ from pcvm_pymc.core.pieces.priors import (
 )
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.row_weights import against_rest
-from pcvm_pymc.core.pieces.validation import as_seed
+from pcvm_pymc.core.pieces.validation import as_seed, check_whole
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.estimators.base import STREAMED
 from pcvm_pymc.estimators.chains import (
@@ -41,25 +41,65 @@ from pcvm_pymc.estimators.modes import Dense
 from pcvm_pymc.estimators.training import TrainingData
 
 
+@dataclass(frozen=True)
+class PosteriorOptions:
+    """How an estimator draws from its posterior, ``estimation="posterior"``.
+
+    Parameters
+    ----------
+    draws : int
+        That each of four chains keeps, of all widths together.
+    max_iter : int
+        Most transitions of a chain, at least twice the draws; where the chains have not agreed by then, the
+        fit warns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pcvm_pymc import PCVMClassifier
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> options = PosteriorOptions(draws=100)
+    >>> model = PCVMClassifier(estimation="posterior", width=1.0, options=options)
+    >>> model.fit(X, X[:, 0] > 0).idata_["posterior"].sizes["draw"]
+    100
+    """
+
+    draws: int = 250
+    max_iter: int = 10_000
+
+    def __post_init__(self) -> None:
+        check_whole("draws", self.draws, 1)
+        check_whole("max_iter", self.max_iter, 1)
+        if self.max_iter < 2 * self.draws:
+            raise ValueError(
+                f"max_iter={self.max_iter} is fewer transitions than warm-up and draws={self.draws}; needed "
+                "twice the draws at least"
+            )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Posterior(Estimation):
     """Draws from the posterior, under the proper prior that the system's row of the family has.
 
     Attributes
     ----------
-    draws : int
-        That each chain keeps, of all widths together.
-    max_iter : int
-        Most transitions of a chain.
     chooser : Estimation
         Whose fits choose the width, or the widths with their weights.
     """
 
-    draws: int = 250
-    max_iter: int = 10_000
     chooser: Any
 
     leaves_out = False
+
+    @property
+    @override
+    def solver_options(self) -> type:
+        return PosteriorOptions
+
+    @property
+    def how(self) -> PosteriorOptions:
+        """How the posterior is drawn."""
+        return self.options or PosteriorOptions()
 
     @override
     def fit(self, data: TrainingData, *, projected: bool = False) -> Dense:
@@ -110,7 +150,7 @@ class Posterior(Estimation):
 
         Several classes under a likelihood of one score are drawn one against the rest.
         """
-        model, likelihood = self.model, self.likelihood
+        model, likelihood, how = self.model, self.likelihood, self.how
         data, of_rows, middle, unit = _standardised(data, likelihood)
         labels = [data.label]
         if likelihood.targets == "labels" and model._is_multiclass:
@@ -125,10 +165,10 @@ class Posterior(Estimation):
             for label in labels:
                 one, target = replace(data, label=label).observed(of_rows)
                 density = LogPosterior(Problem(Phi, target, centres.sign, prior, one, bias=bias))
-                each.append(Chains(density, seeds, max(n, int(share * N_STATES)), self.max_iter))
+                each.append(Chains(density, seeds, max(n, int(share * N_STATES)), how.max_iter))
             return each
 
-        shares = _shares(weights, self.draws)
+        shares = _shares(weights, how.draws)
         arguments = zip(kernels, weights, shares, rng.spawn(len(kernels)), strict=True)
         chains = [chains_of(*each) for each in arguments]
         diagnostics = run_until_agreed(kernels, weights, chains, model._jobs)
@@ -151,9 +191,6 @@ class Posterior(Estimation):
 
     @override
     def check(self, in_chunks: bool) -> None:
-        if self.max_iter < 2 * self.draws:
-            needed = "fewer transitions than warm-up and draws; needed twice the draws at least"
-            self.refuse("max_iter draws", needed)
         if in_chunks:
             self.refuse("estimation", f"{STREAMED} another estimation than 'posterior'")
         if self.model._width_rule == "em":

@@ -269,6 +269,11 @@ class FewVectors(Estimation):
     cv: int
     dense: Any
 
+    @property
+    @override
+    def solver_options(self) -> type:
+        return self.dense.solver_options
+
     @override
     def arguments(self) -> set[str]:
         by_folds = not self.dense.leaves_out and self.n_vectors in (None, "auto")

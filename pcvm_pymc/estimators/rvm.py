@@ -39,7 +39,6 @@ _METHODS = " ".join([*METHODS, "random"])
 _CONSTRAINTS = base.constraints(
     "auto shared evidence validity", method=_METHODS, estimation="auto posterior"
 )
-_CONSTRAINTS["tol"] = [base.POSITIVE]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -69,10 +68,9 @@ class RVMClassifier(KernelClassifier):
         For the folds.
     categorical_features : "from_dtype", None or array_like of bool, int or str
         As for `PCVMClassifier`, missing values included (indicators alone).
-    max_iter : int
-        Most changes of the active set, or sweeps; a fit that needs more warns.
-    tol : float
-        Log evidence to be gained at which to stop.
+    options : EvidenceOptions or PosteriorOptions, optional
+        How the evidence is maximised and when that stops, or how many draws ``"posterior"`` takes. A fit that
+        needs more steps than its options allow warns.
     memory_limit : float, optional
         Bytes for basis functions. With a limit they are computed when they are needed, some rows and columns
         at a time, and only those of 64 candidates are kept, and those of the vectors, which the limit does
@@ -87,8 +85,6 @@ class RVMClassifier(KernelClassifier):
         ``"auto"`` maximises the evidence. ``"posterior"`` draws, as for `PCVMClassifier`, at a width that is
         chosen as for the former, one for all classes, and under the proper prior of `rvm_model`. Its bases
         are 30 k-means centres, or `basis` of them.
-    draws : int
-        As for `PCVMClassifier`.
     method : {"sequential", "batch"}
         One basis at a time, or all downwards; the former is faster and sparser. Both end at a local
         maximum of the evidence, in which no single change gains, and neither always at the higher one.
@@ -151,14 +147,12 @@ class RVMClassifier(KernelClassifier):
 
     random_state: Any = None
     categorical_features: Any = "from_dtype"
-    max_iter: int = 100_000
-    tol: float = 1e-4
+    options: Any = None
     memory_limit: float | None = None
     class_weight: Any = None
     link: str = "logit"
     method: str = "sequential"
     estimation: str = "auto"
-    draws: int = 250
     cv: int = 5
     verbose: bool = False
 
@@ -168,7 +162,7 @@ class RVMClassifier(KernelClassifier):
     _parameter_constraints = _CONSTRAINTS
     _estimations: ClassVar[Mapping[str, Any]] = {
         "auto": Evidence.of,
-        "posterior": lambda model: Posterior.of(model, chooser=Evidence.of(model)),
+        "posterior": lambda model: Posterior.of(model, chooser=Evidence.of(model, options=None)),
     }
 
     @override
@@ -222,8 +216,9 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         For the folds.
     categorical_features : "from_dtype", None or array_like of bool, int or str
         As for `RVMClassifier`.
-    max_iter, tol
-        As for `RVMClassifier`.
+    options : EvidenceOptions or PosteriorOptions, optional
+        As for `RVMClassifier`. ``EvidenceOptions(noise_starts=(0.1, 0.3, 0.7))`` is the careful choice of
+        where the noise starts.
     memory_limit : float, optional
         Bytes for the fit, the data not counted, without `star`; the evidence is that of all rows and bases.
         For a normal likelihood and few bases, at most a quarter of the rows, the fit needs one triangular
@@ -249,10 +244,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     estimation : {"auto", "posterior"}
         As for `RVMClassifier`. A noise that is not given is drawn with the weights; `predict` has the
         posterior's mean and, noise included, standard deviation, `predict_interval` intervals of the mean.
-    noise_starts : tuple of float
-        Where the noise starts, as multiples of the targets' standard deviation; the best evidence
-        wins. ``(0.1, 0.3, 0.7)`` is the careful choice.
-    draws, method, cv, verbose
+    method, cv, verbose
         As for `RVMClassifier`.
 
     Attributes
@@ -304,17 +296,14 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     kernel: Kernel = "auto"
     random_state: Any = None
     categorical_features: Any = "from_dtype"
-    max_iter: int = 100_000
-    tol: float = 1e-4
+    options: Any = None
     memory_limit: float | None = None
     likelihood: str | Likelihood = "normal"
     std: str = "auto"
     star: bool = False
     noise: float | None = None
-    noise_starts: tuple[float, ...] = (0.3,)
     method: str = "sequential"
     estimation: str = "auto"
-    draws: int = 250
     cv: int = 5
     verbose: bool = False
 
@@ -324,7 +313,9 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     _parameter_constraints = _CONSTRAINTS | {"std": [StrOptions({"auto", "process", "weights"})]}
     _estimations: ClassVar[Mapping[str, Any]] = {
         "auto": RegressionEvidence.of,
-        "posterior": lambda model: Posterior.of(model, chooser=RegressionEvidence.of(model)),
+        "posterior": lambda model: Posterior.of(
+            model, chooser=RegressionEvidence.of(model, options=None)
+        ),
     }
 
     @override
@@ -406,7 +397,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         rows, target = self._read(X, y, y_numeric=True)
         group, target = self._groups(groups, len(rows)), as_targets(target, len(rows))
         weight = None if sample_weight is None else as_weights(sample_weight, len(rows))
-        noise = None if noise_std is None else self._known_noise(noise_std, len(rows))
+        noise = None if noise_std is None else self._known_noise(noise_std, len(rows), estimation)
         data = TrainingData(rows, target, weight, groups=group, noise_std=noise).counting()
         data = replace(
             data, X=self._encoded(data.X, data.weight), encoding=self._encoding_
@@ -415,15 +406,16 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
             estimation.fit(data)
         return self
 
-    def _known_noise(self, noise_std: ArrayLike, n_obs: int) -> Array:
+    def _known_noise(self, noise_std: ArrayLike, n_obs: int, estimation: Any) -> Array:
         """Return the known noise of rows; raise where something else says what the noise is."""
         likelihood: Any = self._likelihood()
         needed = "each row's noise is known by noise_std of fit, and normal; needed "
         if not likelihood.is_quadratic or not np.isnan(likelihood.noise):
             refuse(self, "likelihood", needed + "likelihood='normal', or no noise_std")
-        for name, default in (("noise", None), ("noise_starts", (0.3,))):
-            if vars(self)[name] != default:
-                refuse(self, name, f"{needed}{name}={default}, the default, or no noise_std")
+        if self.noise is not None:
+            refuse(self, "noise", f"{needed}noise=None, the default, or no noise_std")
+        if isinstance(estimation, RegressionEvidence):
+            estimation.check_known_noise("likelihood")
         return as_noise_std(noise_std, n_obs)
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, override
 import numpy as np
 
 from pcvm_pymc.core.em import EMOptions
-from pcvm_pymc.core.em.options import TOLERANCE
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.centres import Centres, as_centres
@@ -35,9 +34,6 @@ class SparseMode(Estimation):
     model: KernelClassifier
     prior: Any
     gamma: float
-    update: Any
-    tol: float
-    max_iter: int
 
     @override
     def fit(self, data: TrainingData) -> None:
@@ -72,6 +68,8 @@ class SparseMode(Estimation):
 
     @override
     def check(self, in_chunks: bool) -> None:
+        if not in_chunks:
+            (self.options or EMOptions()).check_in_memory()
         if in_chunks and is_named(self.prior, "student"):
             needed = "another prior than 'student', which is scaled to all basis functions: a "
             self.refuse("prior", f"{STREAMED} {needed}Hyperprior(c, d, e, f), for instance")
@@ -79,7 +77,7 @@ class SparseMode(Estimation):
     @override
     def formulation(self, data: TrainingData, basis: Any, most: int | None = None) -> Formulation:
         prior = named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
-        options = EMOptions(update=self.update, max_iter=self.max_iter, tol=self.tol)
+        options = self.options or EMOptions()
         pieces = self.model._centres(data, basis), self.model._kernel_at(None), Probit()
         bias = self.model._bias(by_em=True)
         return Formulation(data, *pieces, lambda _: prior, options, bias=bias)
@@ -110,13 +108,15 @@ class SparseMode(Estimation):
 
     @override
     def rough(self, data: TrainingData, most: int | None) -> tuple["SparseMode", int | None]:
-        return replace(self, tol=max(self.tol, ROUGH["folds, improper"])), most
+        options = self.options or EMOptions()
+        rough = replace(options, tol=max(options.tol, ROUGH["folds, improper"]))
+        return replace(self, options=rough), most
 
 
 def _drawn(model: Any) -> Estimation:
     from pcvm_pymc.estimators.posterior import SparsePosterior  # slow: compiled
 
-    return SparsePosterior.of(model, chooser=SparseMode.of(model))
+    return SparsePosterior.of(model, chooser=SparseMode.of(model, options=None))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -136,10 +136,8 @@ class SparseProbitClassifier(KernelClassifier):
     basis : "auto", None, int or array_like, shape (n_basis, n_features)
         For ``features="kernel"``: kernels on all training rows, None; on so many of them, chosen by
         k-means++; or at given centres. ``"auto"`` is None up to 3,000 rows, 2,000 centres above.
-    max_iter : int
-        Most iterations of EM, or transitions of a chain; a fit that needs more warns.
-    tol : float
-        Largest change of a latent value at which EM stops.
+    options : EMOptions or PosteriorOptions, optional
+        As for `PCVMClassifier`; ``EMOptions(update="em")`` is the paper's own EM.
     memory_limit
         As for `PCVMClassifier`, for any features; Dask arrays are taken too, for ``features="kernel"``. A
         width that is not a number is then chosen on at most 5000 rows.
@@ -157,14 +155,12 @@ class SparseProbitClassifier(KernelClassifier):
     estimation : {"auto", "posterior"}
         ``"auto"`` is the posterior mode by EM. ``"posterior"`` draws, as for `PCVMClassifier`, under
         ``prior="laplace"`` or another proper one; a kernel's bases are then 30 k-means centres, or `basis`.
-    draws, random_state
+    random_state
         As for `PCVMClassifier`, for the posterior only.
     categorical_features : "from_dtype", None or array_like of bool, int or str
         As for `PCVMClassifier`, missing values included (indicators alone). ``"linear"`` and
         ``"quadratic"`` features are made of these columns.
-    update : {"auto", "newton", "em"}
-        How EM steps, see `EMOptions`; ``"em"`` is the paper's own.
-    kernel_dtype, n_jobs, verbose
+    verbose
         As for `PCVMClassifier`.
 
     Attributes
@@ -214,8 +210,7 @@ class SparseProbitClassifier(KernelClassifier):
     """
 
     width: Any = "median"
-    max_iter: int = 10_000
-    tol: float = TOLERANCE
+    options: Any = None
     memory_limit: float | None = None
     class_weight: Any = None
     features: str = "linear"
@@ -223,12 +218,8 @@ class SparseProbitClassifier(KernelClassifier):
     gamma: float = 1.0
     bias: str = "penalised"
     estimation: str = "auto"
-    draws: int = 250
     random_state: Any = None
     categorical_features: Any = "from_dtype"
-    update: str = "auto"
-    kernel_dtype: str = "float64"
-    n_jobs: int | None = None
     verbose: bool = False
 
     _system = FAMILY["sparse_probit"]
@@ -238,7 +229,6 @@ class SparseProbitClassifier(KernelClassifier):
         features=" ".join(kernels.FEATURES),
         bias=" ".join(_BIASES),
         estimation="auto em posterior",
-        update="auto newton em",
     )
     _estimations: ClassVar[Mapping[str, Any]] = {
         "auto": SparseMode.of,

@@ -83,7 +83,7 @@ class FeatureWidthPCVM(_AroundAModel):
         model = PCVMClassifier(
             width=self.width_,
             hyperprior="chen2009",
-            max_iter=self.max_iter,
+            options=EMOptions(max_iter=self.max_iter),
             random_state=self.random_state,
         )
         return self._keep(model.fit(X, y))

@@ -121,6 +121,7 @@ def find_map_em(
         )
     validation.check_flag("progressbar", progressbar)
     options = EMOptions() if options is None else options
+    options.check_in_memory()
     problem = read_any(model, options)
     if isinstance(problem, OwnTerms):
         return _own_mode(model, problem, options, start, progressbar)

@@ -117,6 +117,7 @@ class EMStep(BlockedStep):
         self.model = as_model(model)
         check_instance("options", options, EMOptions, "EMOptions", optional=True)
         self.options = EMOptions() if options is None else options
+        self.options.check_in_memory()
         self._own: OwnTerms | None = None
         found = read_any(self.model, self.options)
         if isinstance(found, OwnTerms):

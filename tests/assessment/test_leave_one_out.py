@@ -116,7 +116,7 @@ def test_what_cannot_be_scored(result):
     for how, arguments in {
         "bottom-up": {"estimation": "bottom-up"},
         "by projection": {"estimation": "projection", "n_vectors": 3},
-        "by draws": {"estimation": "posterior", "draws": 10, "basis": 3},
+        "by draws": {"estimation": "posterior", "options": pcvm.PosteriorOptions(10), "basis": 3},
     }.items():
         fitted = pcvm.PCVMClassifier(width=0.8, **arguments).fit(X, LABEL)
         refused(f"is fitted {how}; needed posterior modes by EM", pcvm.loo, fitted, X, LABEL)

@@ -285,7 +285,7 @@ def test_an_average_at_given_sizes_and_stored(tmp_path):
 
 
 def machine(X, words):
-    given = {"width": 1.5, "hyperprior": "plug_in", "tol": 1e-6}
+    given = {"width": 1.5, "hyperprior": "plug_in", "options": pcvm.EMOptions(tol=1e-6)}
     return pcvm.MPCVMClassifier(**given).fit(X, words)
 
 

@@ -9,10 +9,10 @@ from problems import refused
 from pcvm_pymc import BottomUpOptions, EMOptions, EvidenceOptions, SearchOptions
 
 #: what a call without options does, which users and stored results rely on
-BOTTOM_UP = {"max_iter": 1000, "tol": 1e-3, "most": 1, "momentum": 0.0, "is_rough": False}
+BOTTOM_UP = {"max_iter": 10_000, "tol": 1e-3, "most": 1, "momentum": 0.0, "is_rough": False}
 EVIDENCE = {"max_iter": 100_000, "tol": 1e-4, "noise_tol": 1e-4, "noise_starts": (0.3,)}
 DEFAULTS = {
-    EMOptions: {"update": "auto", "max_iter": 10_000, "tol": 1e-5},
+    EMOptions: {"update": "auto", "max_iter": 10_000, "tol": 1e-5, "kernel_dtype": "float64"},
     BottomUpOptions: BOTTOM_UP,
     EvidenceOptions: EVIDENCE | {"noise_period": 5, "patience": 30, "refresh_period": 50},
     SearchOptions: {"tol": 1e-6},

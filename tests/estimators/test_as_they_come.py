@@ -146,7 +146,7 @@ def test_groups_that_cannot_be_used_are_named():
 
 def test_nearly_equal_rows_are_noticed():
     with pytest.warns(InputWarning, match="300 rows are in clusters .* give groups="):
-        pcvm.PCVMClassifier(width="cv", cv=2, tol=1e-2).fit(NOISY, THRICE)
+        pcvm.PCVMClassifier(width="cv", cv=2, options=pcvm.EMOptions(tol=1e-2)).fit(NOISY, THRICE)
 
 
 @pytest.mark.parametrize("n_features", [1, 2, 5, 30])

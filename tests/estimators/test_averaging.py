@@ -14,7 +14,7 @@ from sklearn.datasets import load_iris, make_blobs
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from pcvm_pymc import Hyperprior, MPCVMClassifier, PCVMClassifier
+from pcvm_pymc import EMOptions, Hyperprior, MPCVMClassifier, PCVMClassifier
 from pcvm_pymc.core.pieces import likelihoods
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Probit
@@ -36,7 +36,9 @@ def average():
 def several():
     flowers, y = load_iris(return_X_y=True)
     names = np.array(["c", "a", "b"])[y[::3]]
-    return MPCVMClassifier(random_state=0, tol=1e-3).fit(flowers[::3], names), flowers[1::3]
+    return MPCVMClassifier(random_state=0, options=EMOptions(tol=1e-3)).fit(
+        flowers[::3], names
+    ), flowers[1::3]
 
 
 def basis_by_hand(mode, rows):
@@ -269,8 +271,8 @@ def test_an_average_onto_few_vectors(average, n_vectors):
 
 
 AVERAGES = [
-    (PCVMClassifier, {"tol": 1e-8, "kernel": "rbf"}, 1e-6),
-    (MPCVMClassifier, {"tol": 1e-5, "width": 0.8, "scale": "auto"}, 1e-3),
+    (PCVMClassifier, {"options": EMOptions(tol=1e-8), "kernel": "rbf"}, 1e-6),
+    (MPCVMClassifier, {"options": EMOptions(), "width": 0.8, "scale": "auto"}, 1e-3),
 ]
 
 
@@ -286,11 +288,11 @@ def test_components_of_an_average_in_chunks_are_those_in_memory(kind, options, m
 
 def test_components_are_modes_where_cells_are_found_class_by_class():
     blobs_of, y = make_blobs(180, centers=3, cluster_std=2.0, random_state=1)  # 540 weights
-    model = MPCVMClassifier(random_state=0, tol=1e-3, scale=1.0).fit(blobs_of, y)
+    model = MPCVMClassifier(random_state=0, options=EMOptions(tol=1e-3), scale=1.0).fit(blobs_of, y)
     assert 1 <= len(model.components_) <= 6
     for each in model.components_:
         given = {"kernel": each.kernel, "width": each.width, "scale": each.scale}
-        one = MPCVMClassifier(**given, tol=1e-3).fit(blobs_of, y)
+        one = MPCVMClassifier(**given, options=EMOptions(tol=1e-3)).fit(blobs_of, y)
         weight = np.zeros_like(each.weight)
         weight[np.searchsorted(each.basis, one.support_)] = one.weight_.T
         basis = basis_by_hand(each, blobs_of)

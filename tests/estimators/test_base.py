@@ -32,6 +32,7 @@ def fitted_names(model):
 
 
 UP, DOWN = {"estimation": "bottom-up"}, {"estimation": "em"}
+STARTS = pcvm.EvidenceOptions(noise_starts=(0.1, 0.3))
 REFITS = [
     (
         PCVM(cv=3, estimation="projection", width=1.0),
@@ -77,23 +78,23 @@ WITHOUT_EFFECT = [
     # an estimator, the argument without effect, and the one that it is given with
     (MPCVM(**UP, hyperprior="plug_in"), "hyperprior", "estimation='bottom-up'"),
     (MPCVM(**UP, hyperprior=PRIOR), "hyperprior", "estimation='bottom-up'"),
-    (MPCVM(**UP, update="em"), "update", "estimation='bottom-up'"),
+    (MPCVM(**UP, options=pcvm.EMOptions()), "options", "estimation='bottom-up'"),
     (MPCVM(width=1.0, cv=3), "cv", "width=1.0"),
     (MRVM(width=2.0, **SPLINE), "width", "kernel='linear-spline'"),
     (MRVM(width="evidence", cv=4), "cv", "width='evidence'"),
-    (MRVM(**DOWN, search="paper"), "search", "estimation='em'"),
+    (MRVM(**DOWN, options=pcvm.BottomUpOptions()), "options", "estimation='em'"),
     (PCVM(estimation="em", n_vectors=5), "n_vectors", "estimation='em'"),
     (PCVM(width=1.0, cv=3), "cv", "width=1.0"),
     (PCVM(estimation="bottom-up", hyperprior="jeffreys"), "hyperprior", "estimation='bottom-up'"),
-    (PCVM(estimation="bottom-up", update="em"), "update", "bottom-up"),
+    (PCVM(options=pcvm.EvidenceOptions()), "options", "EMOptions"),
     (RVM(width=1.0, cv=3), "cv", "width=1.0"),
-    (pcvm.RVMRegressor(noise=0.1, noise_starts=(0.1, 0.3)), "noise_starts", "noise=0.1"),
+    (pcvm.RVMRegressor(noise=0.1, options=STARTS), "options", "noise=0.1"),
     (pcvm.RVMRegressor(width=2.0, **SPLINE), "width", "kernel='linear-spline'"),
     (SPARSE(gamma=2.0), "gamma", "prior='jeffreys'"),
     (SPARSE(width=2.0), "width", "features='linear'"),
     (SPARSE(basis=20), "basis", "features='linear'"),
     (SPARSE(**SPLINE), "kernel", "features='linear'"),
-    (SPARSE(kernel_dtype="float32"), "kernel_dtype", "memory_limit=None"),
+    (SPARSE(options=pcvm.EMOptions(kernel_dtype="float32")), "kernel_dtype", "rows in memory"),
 ]
 
 
@@ -112,7 +113,7 @@ def test_select_width_does_not_take_a_hyperprior_that_it_does_not_score():
 
 def test_one_name_means_one_hyperprior():
     names, found = ("default", "plug_in", "jeffreys", "chen2009"), {}
-    for kind, options in ((PCVM, {}), (MPCVM, DOWN | {"max_iter": 5})):
+    for kind, options in ((PCVM, {}), (MPCVM, DOWN | {"options": pcvm.EMOptions(max_iter=5)})):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             made = [kind(width=1.2, hyperprior=name, **options).fit(X, WORDS) for name in names]

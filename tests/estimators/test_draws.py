@@ -25,7 +25,7 @@ TARGETS = {
     "three": np.array(["a", "b", "c"])[np.arange(40) % 3],
     "numbers": np.sin(ROWS[:, 0]) + 0.1 * SIGNS,
 }
-FEW = {"estimation": "posterior", "random_state": 1, "draws": 100, "max_iter": 400}
+FEW = {"estimation": "posterior", "random_state": 1, "options": pcvm.PosteriorOptions(100, 400)}
 ONE = FEW | {"basis": 5, "width": 2.0}
 PRIOR = pcvm.Hyperprior(3.0, 3.0, 1.0, 1.0)
 CENTRES = ROWS[:6], np.where(np.arange(6) % 2, -1.0, 1.0)
@@ -119,7 +119,9 @@ def test_statistics_of_trajectories_are_of_the_draws(fitted):
 
 def test_lp_is_the_log_posterior_and_the_energy_exceeds_it_by_that_of_normal_momenta():
     """Of 1000 draws with 6 momenta each the mean square is .1 from one with a probability of 5e-8."""
-    model = pcvm.PCVMClassifier(**ONE | {"draws": 250, "max_iter": 1000, "hyperprior": PRIOR})
+    model = pcvm.PCVMClassifier(
+        **ONE | {"options": pcvm.PosteriorOptions(250, 1000), "hyperprior": PRIOR}
+    )
     tree = model.fit(ROWS, TARGETS["two"]).idata_
     Phi = design_matrix("rbf", ROWS, model.relevance_vectors_, 2.0)
     problem = Problem(Phi, SIGNS, None, PRIOR)

@@ -18,6 +18,8 @@ from pcvm_pymc.experiments.datasets import overlap_classes
 
 PCVM, MPCVM, MRVM = pcvm.PCVMClassifier, pcvm.MPCVMClassifier, pcvm.MRVMClassifier
 RVM, SPARSE = pcvm.RVMClassifier, pcvm.SparseProbitClassifier
+EM, UP = pcvm.EMOptions(max_iter=10), pcvm.BottomUpOptions(max_iter=10)
+EVIDENCE, OPTIONS = pcvm.EvidenceOptions(max_iter=10), pcvm.PosteriorOptions
 
 
 @pytest.mark.fixed_seeds  # of scikit-learn's own data
@@ -25,21 +27,21 @@ RVM, SPARSE = pcvm.RVMClassifier, pcvm.SparseProbitClassifier
     [
         PCVM(),
         PCVM(width=1.0),
-        PCVM(width="em", max_iter=10_000),
+        PCVM(width="em"),
         PCVM(n_vectors=5, estimation="projection", basis=10, width=1.0),
-        PCVM(estimation="bottom-up", width=1.0, max_iter=10),
+        PCVM(estimation="bottom-up", width=1.0, options=UP),
         PCVM(likelihood="logit", width=1.0),
-        MPCVM(estimation="bottom-up", width=1.0, max_iter=10),
-        MPCVM(hyperprior="jeffreys", width=1.0, max_iter=10),
-        MPCVM(width=1.0, scale="auto", basis=10, max_iter=10),
-        MRVM(width=1.0, max_iter=10),
-        MRVM(estimation="em", width=1.0, max_iter=10),
+        MPCVM(estimation="bottom-up", width=1.0, options=UP),
+        MPCVM(hyperprior="jeffreys", width=1.0, options=EM),
+        MPCVM(width=1.0, scale="auto", basis=10, options=EM),
+        MRVM(width=1.0, options=UP),
+        MRVM(estimation="em", width=1.0, options=EM),
         RVM(width=1.0),
-        RVM(link="probit", method="batch", width=1.0, basis=10, max_iter=10),
+        RVM(link="probit", method="batch", width=1.0, basis=10, options=EVIDENCE),
         pcvm.RVMRegressor(width=5.0),
         pcvm.RVMRegressor(star=True, method="batch", width=6.0),
         SPARSE(),
-        SPARSE(features="quadratic", prior="laplace", gamma=10.0, bias="free", max_iter=10),
+        SPARSE(features="quadratic", prior="laplace", gamma=10.0, bias="free", options=EM),
         SPARSE(features="kernel", prior="student"),
     ],
     expected_failed_checks=expected_failures,
@@ -54,8 +56,8 @@ def test_scikit_learns_checks(estimator, check):
 @pytest.mark.fixed_seeds
 @parametrize_with_checks(
     [
-        PCVM(estimation="posterior", basis=5, width=1.0, draws=20, max_iter=60),
-        MPCVM(estimation="posterior", basis=6, width=1.0, draws=20, max_iter=60),
+        PCVM(estimation="posterior", basis=5, width=1.0, options=OPTIONS(20, 60)),
+        MPCVM(estimation="posterior", basis=6, width=1.0, options=OPTIONS(20, 60)),
     ],
     expected_failed_checks=expected_failures,
 )
@@ -85,7 +87,7 @@ def test_bad_pieces_are_named(model, words):
 
 STAGES = [
     (PCVM(), ("candidate", "fit to all rows: EM iteration")),
-    (PCVM(estimation="posterior", width=1.0, draws=9, max_iter=30), ("posterior at width",)),
+    (PCVM(estimation="posterior", width=1.0, options=OPTIONS(9, 30)), ("posterior at width",)),
     (MPCVM(), ("fit to all rows: EM iteration",)),
     (MRVM(width="shared", basis=9), ("fold 2: epoch", "fit to all rows: epoch")),
     (pcvm.RVMRegressor(width="shared", basis=9), ("fold 2: ", "fit to all rows: ")),
@@ -116,13 +118,17 @@ def test_a_regression_pickles():
     np.testing.assert_array_equal(copy.predict(X, return_std=True), expected)
 
 
-@pytest.mark.parametrize(("kind", "limit"), [(PCVM, 1), (RVM, 2), (pcvm.RVMRegressor, 2)])
-def test_iteration_limit_warns(kind, limit):
+LIMITS = [(PCVM, pcvm.EMOptions(max_iter=1))]
+LIMITS += [(kind, pcvm.EvidenceOptions(max_iter=2)) for kind in (RVM, pcvm.RVMRegressor)]
+
+
+@pytest.mark.parametrize(("kind", "options"), LIMITS)
+def test_iteration_limit_warns(kind, options):
     with pytest.warns(ConvergenceWarning, match="max_iter"):
-        kind(width=1.0, max_iter=limit).fit(*blobs(40, seed=57))
+        kind(width=1.0, options=options).fit(*blobs(40, seed=57))
 
 
-FLAT = {"hyperprior": "jeffreys", "width": 1e9, "max_iter": 5000}
+FLAT = {"hyperprior": "jeffreys", "width": 1e9, "options": pcvm.EMOptions(max_iter=5000)}
 
 
 @pytest.mark.parametrize("model", [PCVM(**FLAT), SPARSE(prior="laplace", gamma=1e6)])

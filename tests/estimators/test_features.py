@@ -166,7 +166,9 @@ def test_a_regression_learns_them():
 
 MAKERS = [
     pcvm.RVMClassifier(cv=2, random_state=0),
-    pcvm.PCVMClassifier(estimation="bottom-up", tol=1e-2, cv=2, random_state=0),
+    pcvm.PCVMClassifier(
+        estimation="bottom-up", options=pcvm.BottomUpOptions(tol=1e-2), cv=2, random_state=0
+    ),
     pcvm.PCVMClassifier(hyperprior="jeffreys", cv=2, random_state=0),
     pcvm.PCVMClassifier(estimation="em", random_state=0),
     pcvm.SparseProbitClassifier(features="kernel", width="auto", prior="laplace", gamma=10.0),

@@ -194,7 +194,11 @@ def test_a_pipeline_and_a_search_have_those_of_their_last_step_on_transformed_ro
 
 def test_of_transformed_targets_they_are_those_of_the_given_ones():
     regressor = pcvm.RVMRegressor(
-        estimation="posterior", basis=5, width=2.0, draws=20, max_iter=100, random_state=1
+        estimation="posterior",
+        basis=5,
+        width=2.0,
+        options=pcvm.PosteriorOptions(20, 100),
+        random_state=1,
     )
     target = 100.0 * np.sin(X[:, 0]) + 7.0
     with warnings.catch_warnings():  # of so few draws

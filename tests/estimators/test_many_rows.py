@@ -7,6 +7,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from joblib import parallel_config
 from problems import blobs, fixed_rng, refused
 from sklearn.base import clone
 
@@ -27,15 +28,25 @@ DATA |= {"numbers": (X, NUMBER), "three": (THREE, TREES)}
 PCVM, MPCVM = pcvm.PCVMClassifier, pcvm.MPCVMClassifier
 MRVM, RVM = pcvm.MRVMClassifier, pcvm.RVMClassifier
 SPARSE, NUMBERS = pcvm.SparseProbitClassifier, pcvm.RVMRegressor
+ROUGH, SHORT = pcvm.BottomUpOptions(tol=1e-2), pcvm.EMOptions(max_iter=2, tol=1e3)
+SINGLE = pcvm.EMOptions(kernel_dtype="float32")
 
-TIGHT = {"width": 1.5, "tol": 1e-10}
+TIGHT = {"width": 1.5, "options": pcvm.EMOptions(tol=1e-10)}
 GIVEN = TIGHT | {"basis": pcvm.choose_basis(X, WORDS, 40, random_state=0)}
-LONG = {"width": 1.0, "tol": 1e-8, "max_iter": 20_000, "basis": (THREE[::4], TREES[::4])}
-PROPER = LONG | {"hyperprior": "plug_in", "bias": False, "tol": 1e-7}
-KERNEL = {"features": "kernel", "width": 1.0, "tol": 1e-7, "basis": X[:8]}
+LONG = {
+    "width": 1.0,
+    "options": pcvm.EMOptions(tol=1e-8, max_iter=20_000),
+    "basis": (THREE[::4], TREES[::4]),
+}
+PROPER = LONG | {
+    "hyperprior": "plug_in",
+    "bias": False,
+    "options": pcvm.EMOptions(tol=1e-7, max_iter=20_000),
+}
+KERNEL = {"features": "kernel", "width": 1.0, "options": pcvm.EMOptions(tol=1e-7), "basis": X[:8]}
 BOTTOM_UP = {"estimation": "bottom-up", "width": 1.5, "basis": 30, "class_weight": "balanced"}
 BALANCED = {"width": 1.5, "class_weight": "balanced"}
-UP = {"estimation": "bottom-up", "width": 1.5, "tol": 1e-2, "basis": (THREE[::9], TREES[::9])}
+UP = {"estimation": "bottom-up", "width": 1.5, "options": ROUGH, "basis": (THREE[::9], TREES[::9])}
 FEW = {"width": 1.5, "random_state": 3}
 NARROW = {"width": 0.7, "basis": THREE[::3]}
 OWN = {"std": "weights"}  # the process takes as many rows as there is room for
@@ -48,8 +59,14 @@ CASES = {
     "PCVM on every row": (PCVM(**TIGHT), "eighty", 5e5, 1e-8, "weight_"),
     "PCVM, bottom-up": (PCVM(**BOTTOM_UP), "two", 1e6, 1e-8, "weight_"),
     "PCVM, bottom-up, logit": (PCVM(**BOTTOM_UP, likelihood="logit"), "two", 1e6, 1e-8, "weight_"),
-    "sparse, linear": (SPARSE(tol=1e-10), "more", 2e4, 1e-8, "coef_"),
-    "sparse, quadratic": (SPARSE(features="quadratic", tol=1e-10), "more", 2e4, 1e-8, "coef_"),
+    "sparse, linear": (SPARSE(options=TIGHT["options"]), "more", 2e4, 1e-8, "coef_"),
+    "sparse, quadratic": (
+        SPARSE(features="quadratic", options=pcvm.EMOptions(tol=1e-10)),
+        "more",
+        2e4,
+        1e-8,
+        "coef_",
+    ),
     "sparse, laplace": (SPARSE(**KERNEL, prior="laplace"), "two", 2e5, 1e-6, "bias_"),
     "sparse, jeffreys": (SPARSE(**KERNEL, prior="jeffreys"), "more", 2e5, 1e-6, "bias_"),
     "mPCVM1": (MPCVM(hyperprior="jeffreys", **LONG), "three", 3e5, 1e-7, None),
@@ -92,9 +109,8 @@ def test_a_memory_limit_changes_nothing_but_memory(name, in_memory):
     rows, y = DATA[data]
     whole = in_memory(name)
     some = clone(whole).set_params(memory_limit=limit)
-    if name in THREADED:
-        some.set_params(n_jobs=2)
-    some.fit(rows, y)
+    with parallel_config(n_jobs=2 if name in THREADED else None):
+        some.fit(rows, y)
     for kept in ("support_", "selected_", "relevance_vectors_"):
         if hasattr(whole, kept):
             np.testing.assert_array_equal(getattr(some, kept), getattr(whole, kept))
@@ -141,7 +157,7 @@ def test_dask_arrays_give_the_same_fit(name, scheduler, in_memory):
 WIDTH_CASES = [
     (PCVM(basis=30, width="shared"), "two"),
     (PCVM(estimation="bottom-up", width="shared", basis=15, cv=2), "two"),
-    (MPCVM(basis=15, width="evidence", kernel_dtype="float32"), "three"),
+    (MPCVM(basis=15, width="evidence", options=SINGLE), "three"),
     (NUMBERS(basis=20, width="evidence"), "numbers"),
     (NUMBERS(width="shared", cv=2, basis=20), "numbers"),
 ]
@@ -170,13 +186,13 @@ def test_a_width_of_relevance_vectors_is_chosen_on_some_rows(monkeypatch):
 
 def test_single_precision_is_close():
     whole = PCVM(width=1.5, basis=50).fit(X, WORDS)
-    single = clone(whole).set_params(memory_limit=1e6, kernel_dtype="float32").fit(X, WORDS)
+    single = clone(whole).set_params(memory_limit=1e6, options=SINGLE).fit(X, WORDS)
     np.testing.assert_allclose(single.predict_proba(X), whole.predict_proba(X), atol=1e-4)
 
 
 PEAK_CASES = [
-    (PCVM(width=1.5, memory_limit=4e6, max_iter=2, tol=1e3), 40_000, 100),
-    (PCVM(width=1.5, memory_limit=4e6, max_iter=2, tol=1e3), 160_000, 100),
+    (PCVM(width=1.5, memory_limit=4e6, options=SHORT), 40_000, 100),
+    (PCVM(width=1.5, memory_limit=4e6, options=SHORT), 160_000, 100),
     (NUMBERS(width=1.5, memory_limit=8e6), 60_000, 60),
 ]
 
@@ -210,7 +226,7 @@ def test_rows_mapped_from_a_file(tmp_path):
     np.testing.assert_array_equal(found.weight_, wanted.weight_)
 
 
-FLOAT32, BATCH = {"kernel_dtype": "float32"}, {"width": 1.0, "method": "batch"}
+BATCH = {"width": 1.0, "method": "batch"}
 TOP_DOWN = {"width": 1.0}
 
 
@@ -218,9 +234,9 @@ IMPOSSIBLE_LIMITS = [
     (PCVM(), "two", 100.0, "memory_limit=100 bytes is too small for 400 bases"),
     (PCVM(width="em"), "two", 1e9, "width='em'.*rows in chunks"),
     (PCVM(width=1.0, estimation="projection"), "two", 1e9, "estimation='projection'"),
-    (PCVM(**FLOAT32), "two", None, "needs rows in chunks"),
-    (MPCVM(width=1.0, **FLOAT32), "three", None, "needs rows in chunks"),
-    (MPCVM(**UP, **FLOAT32), "three", 1e9, "='float32'.*needed 'float64' from the bottom up"),
+    (PCVM(options=SINGLE), "two", None, "'float32' has no effect on rows in memory"),
+    (MPCVM(width=1.0, options=SINGLE), "three", None, "no effect on rows in memory"),
+    (MPCVM(**UP | {"options": SINGLE}), "three", 1e9, "needed None or a pcvm_pymc.BottomUpOptions"),
     (MPCVM(**TOP_DOWN), "three", 100.0, "too small for"),
     (SPARSE(**KERNEL, prior="student"), "two", 2e5, "prior='student': rows in chunks"),
     (RVM(width=1.0), "eighty", 1e3, "memory_limit=1e.03 bytes is too small for 80 rows"),
@@ -255,7 +271,7 @@ def test_bases_and_width_are_chosen_among_dask_rows():
 
 @synchronous
 def test_two_classes_among_dask_rows_of_a_machine_multiclass_name():
-    model = MPCVM(basis=15, width=1.5, tol=1e-2).fit(ROWS, WORDS)
+    model = MPCVM(basis=15, width=1.5, options=pcvm.EMOptions(tol=1e-2)).fit(ROWS, WORDS)
     assert model.decision_function(ROWS).shape == (400,)
     assert model.predict_proba(ROWS).shape == (400, 2)
     assert np.mean(model.predict(ROWS).compute() == WORDS) > 0.7
@@ -304,7 +320,9 @@ def test_bad_dask_input_is_named(model, rows, y, words):
 def test_relevance_vectors_of_dask_rows_need_no_column_of_all_rows():
     """In memory 64 candidates and the vectors of 100,000 rows are 50 MB and more."""
     rows, label = blobs(100_000, seed=96)
-    model = RVM(width=1.5, basis=rows[:40], memory_limit=4e6, max_iter=3)
+    model = RVM(
+        width=1.5, basis=rows[:40], memory_limit=4e6, options=pcvm.EvidenceOptions(max_iter=3)
+    )
     lazy, y = da.from_array(rows, chunks=(20_000, 2)), da.from_array(label, chunks=20_000)
     with pytest.warns(UserWarning, match="max_iter"):
         model.fit(lazy[:2000], y[:2000])

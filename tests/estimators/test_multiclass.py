@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import fit_em
-from pcvm_pymc.core.evidence import BottomUpOptions, EvidenceProblem, fit_bottom_up, fit_rvm
+from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.centres import choose_rows
 from pcvm_pymc.core.pieces.kernels import RBF, rbf, squared_distances
@@ -23,6 +23,7 @@ from pcvm_pymc.experiments.datasets import overclass, overlap_classes
 
 MPCVM, MRVM = pcvm.MPCVMClassifier, pcvm.MRVMClassifier
 UP, DOWN = {"estimation": "bottom-up"}, {"estimation": "em"}
+SHORT = pcvm.EMOptions(max_iter=200, tol=1e-4)
 ALL = [MPCVM(**UP), MPCVM(hyperprior="jeffreys"), MRVM(), MRVM(**DOWN)]
 not_converged = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -50,7 +51,12 @@ def test_fitted_attributes(estimator):
 @not_converged
 @pytest.mark.parametrize("estimator", ALL, ids=str)
 def test_the_width_is_that_of_the_smallest_log_loss(estimator):
-    given = {"width": "shared", "random_state": 0, "cv": 3, "max_iter": 30}
+    given = {
+        "width": "shared",
+        "random_state": 0,
+        "cv": 3,
+        "options": pcvm.EMOptions(max_iter=30, tol=1e-4),
+    }
     model = clone(estimator).set_params(**given).fit(X[:36], Y[:36])
     assert model.width_ == model.widths_[model.width_scores_.argmax()]
     assert np.isfinite(model.width_scores_).all()
@@ -62,7 +68,9 @@ def test_the_width_is_that_of_the_smallest_log_loss(estimator):
 @pytest.mark.parametrize("kind", [MPCVM, MRVM])
 def test_the_width_is_that_of_the_best_sum_over_classes(kind, method):
     some, label = X[:60], CLASS[:60]
-    model = kind(estimation="bottom-up", width=method, basis=20, max_iter=400).fit(some, Y[:60])
+    model = kind(
+        estimation="bottom-up", width=method, basis=20, options=pcvm.BottomUpOptions(max_iter=400)
+    ).fit(some, Y[:60])
     assert model.width_ == model.widths_[model.width_scores_.argmax()]
     rows = choose_rows(some, label, 20, random_state=0)
     width, centres, wanted = model.widths_[3], X[rows], 0.0
@@ -85,7 +93,7 @@ def test_given_bases():
     assert (given.support_ == -1).all()
     parts = CLASS, class_signs(CLASS[:40], 3), pcvm.Hyperprior.jeffreys(), MultinomialProbit(3)
     problem = Problem(rbf(squared_distances(X, X[:40]), 1.0), *parts, bias="none")
-    core = fit_bottom_up(problem, BottomUpOptions(max_iter=10_000))
+    core = fit_bottom_up(problem, pcvm.BottomUpOptions(max_iter=10_000))
     np.testing.assert_array_equal(given.weight_, core.weight[core.support].T)
 
 
@@ -115,14 +123,20 @@ def test_errors_near_the_papers(load, limits):
     for paper, limit in zip(PAPERS.values(), limits, strict=True):
         errors = []
         for train, test in StratifiedShuffleSplit(5, test_size=0.2, random_state=0).split(X, y):
-            model = make_pipeline(StandardScaler(), MPCVM(**paper, width=width, max_iter=200))
+            model = make_pipeline(
+                StandardScaler(),
+                MPCVM(**paper, width=width, options=pcvm.EMOptions(max_iter=200, tol=1e-4)),
+            )
             errors.append(100 * (1 - model.fit(X[train], y[train]).score(X[test], y[test])))
         assert np.mean(errors) <= limit
 
 
 @not_converged
 def test_other_hyperpriors():
-    named = [{"hyperprior": n, "max_iter": 100} for n in ("jeffreys", "chen2009", "plug_in")]
+    named = [
+        {"hyperprior": n, "options": pcvm.EMOptions(max_iter=100, tol=1e-4)}
+        for n in ("jeffreys", "chen2009", "plug_in")
+    ]
     for options in (*named, {"bias": False}):
         model = MPCVM(width=1.0, **options).fit(X, Y)
         assert model.score(X, Y) > 0.7
@@ -132,7 +146,9 @@ def test_other_hyperpriors():
 
 def test_the_papers_search_stays_reachable():
     X, y, _ = three_blobs(90)
-    paper, quick = (MRVM(width=1.5, search=each).fit(X, y) for each in ("paper", "quick"))
+    paper, quick = (
+        MRVM(width=1.5, options=each).fit(X, y) for each in (pcvm.BottomUpOptions(), None)
+    )
     Phi, piece = rbf(squared_distances(X, X), 1.5), MultinomialProbit(3)
     known = Problem(Phi, y, None, pcvm.Hyperprior.jeffreys(), piece, bias="none", shared=True)
     for model, options in ((paper, pcvm.BottomUpOptions()), (quick, pcvm.BottomUpOptions.quick())):
@@ -154,7 +170,9 @@ def test_a_quick_search_that_ends_empty_gives_way(monkeypatch):
     X, y, _ = three_blobs(60)
     model = MRVM(width=1.5).fit(X, y)
     assert searched == [2, 1]
-    np.testing.assert_array_equal(model.weight_, MRVM(width=1.5, search="paper").fit(X, y).weight_)
+    np.testing.assert_array_equal(
+        model.weight_, MRVM(width=1.5, options=pcvm.BottomUpOptions()).fit(X, y).weight_
+    )
 
 
 def test_more_bases_than_rows_by_which_cells_are_found(monkeypatch):

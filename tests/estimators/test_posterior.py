@@ -10,6 +10,7 @@ import arviz as az
 import numpy as np
 import pytest
 from calibration import assert_same_law
+from joblib import parallel_config
 from problems import assert_probabilities, blobs, refused
 from scipy.special import ndtr
 from sklearn.base import clone
@@ -28,8 +29,9 @@ from pcvm_pymc.model.build import build
 # whether chains converge within `max_iter` is a matter of the draws, which rounding decides
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-FEW = {"estimation": "posterior", "basis": 5, "random_state": 1, "max_iter": 500}
-SHORT = {"draws": 50, "max_iter": 100}
+OPTIONS = pcvm.PosteriorOptions
+FEW = {"estimation": "posterior", "basis": 5, "random_state": 1, "options": OPTIONS(max_iter=500)}
+SHORT = {"options": OPTIONS(50, 100)}
 
 
 X, LABEL = blobs(60, seed=80, fixed=True)
@@ -80,7 +82,9 @@ def has_converged(model):
 def test_its_status_is_what_its_chains_say(fitted):
     wanted = pcvm.Status.CONVERGED if has_converged(fitted) else pcvm.Status.ITERATION_LIMIT
     assert fitted.status_ is wanted
-    assert (fitted.status_ is pcvm.Status.CONVERGED) or fitted.n_iter_ > 0.5 * fitted.max_iter
+    assert (
+        fitted.status_ is pcvm.Status.CONVERGED
+    ) or fitted.n_iter_ > 0.5 * fitted.options.max_iter
     assert fitted.idata_["convergence"]["rhat"].dims == ()
     # what is kept of the chains agrees as closely as so few draws can
     kept = fitted.idata_["posterior"].to_dataset()[["latent"]]
@@ -124,7 +128,7 @@ PIECES = [
     {"likelihood": "logit"},
     {"hyperprior": pcvm.Hyperprior(3.0, 3.0, 1.0, 1.0)},
     pytest.param(OWN_KERNEL, marks=pytest.mark.slow),
-    {"draws": 40},
+    {"options": OPTIONS(40)},
 ]
 
 
@@ -143,7 +147,8 @@ def test_it_is_the_same_by_seed_pickled_in_threads_and_from_repeated_rows(fitted
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(X), expected)
     assert fitted.score(X, LABEL) > 0.8
     of_widths = pcvm.PCVMClassifier(**FEW | SHORT, width="shared").fit(X, LABEL)
-    again = clone(of_widths).set_params(n_jobs=2).fit(X, LABEL)
+    with parallel_config(n_jobs=2):
+        again = clone(of_widths).fit(X, LABEL)
     assert len(again.idata_["convergence"]["width"]) > 1
     np.testing.assert_array_equal(again.predict_proba(X), of_widths.predict_proba(X))
     model = pcvm.PCVMClassifier(**FEW | SHORT, width=1.5)
@@ -174,10 +179,8 @@ WITHOUT_EFFECT = [
     ({"hyperprior": "jeffreys"}, "an improper prior has no posterior"),
     ({"width": "em"}, "moved by EM"),
     ({"memory_limit": 1e9, "width": 1.0}, "another estimation than 'posterior'"),
-    ({"tol": 1e-3, "width": 1.0}, "tol was given with"),
-    ({"estimation": "auto", "draws": 10}, "draws was given with"),
-    ({"max_iter": 100}, "needed twice the draws"),
-    ({"draws": 0}, "'draws' parameter"),
+    ({"options": pcvm.EMOptions()}, "needed None or a pcvm_pymc.PosteriorOptions"),
+    ({"estimation": "auto"}, "needed None or a pcvm_pymc.EMOptions"),
 ]
 
 
@@ -187,7 +190,7 @@ def test_arguments_without_effect_are_refused(arguments, words):
 
 
 def test_a_fit_that_ends_short_of_convergence_warns():
-    model = pcvm.PCVMClassifier(**FEW | {"width": 1.5, "draws": 20, "max_iter": 40})
+    model = pcvm.PCVMClassifier(**FEW | {"width": 1.5, "options": OPTIONS(20, 40)})
     words = r"r-hat (\d\.\d{3}) and (\d+) effective draws, needed at most 1.01 and at least 400: max_iter"
     with pytest.warns(ConvergenceWarning, match=words) as said:
         model.fit(X, LABEL)
@@ -271,7 +274,7 @@ SAME_MODELS = {
 @pytest.mark.parametrize("name", SAME_MODELS)
 def test_machines_without_signs_have_nuts_posterior(name):
     """Means of ranks of latent values and of their distances from the middle: at most 1e-7 by chance."""
-    model, kind = own_machines(draws=1000)[name]
+    model, kind = own_machines(options=OPTIONS(1000))[name]
     model.fit(ROWS, TARGETS[kind])
     same = SAME_MODELS[name](ROWS, TARGETS[kind], vars(model).get("relevance_vectors_"))
     nuts = pcvm.sample(
@@ -290,7 +293,7 @@ def test_machines_without_signs_have_nuts_posterior(name):
 
 
 def test_a_width_is_chosen_by_the_machines_own_rule():
-    few = {"basis": 8, "draws": 20, "max_iter": 100, "estimation": "posterior", "random_state": 1}
+    few = {"basis": 8, "options": OPTIONS(20, 100), "estimation": "posterior", "random_state": 1}
     for kind, width in (("labels", "shared"), ("numbers", "evidence")):
         machine = pcvm.RVMRegressor if kind == "numbers" else pcvm.RVMClassifier
         model = machine(**few, width=width).fit(ROWS, TARGETS[kind])
@@ -304,9 +307,9 @@ OF_FITS = [
     (pcvm.RVMClassifier(width="validity"), "the validity is of a fit"),
     (pcvm.RVMRegressor(width=1.0, star=True), "a posterior"),
     (pcvm.RVMRegressor(width=1.0, std="weights"), "std was given with"),
-    (pcvm.MRVMClassifier(width=1.0, search="paper"), "search was given with"),
+    (pcvm.MRVMClassifier(width=1.0, options=pcvm.BottomUpOptions()), "options="),
     (pcvm.SparseProbitClassifier(), "an improper prior has no posterior; needed prior='laplace'"),
-    (pcvm.SparseProbitClassifier(prior="laplace", tol=0.1), "tol was given with"),
+    (pcvm.SparseProbitClassifier(prior="laplace", options=pcvm.EMOptions()), "options="),
 ]
 
 
@@ -317,7 +320,7 @@ def test_arguments_of_fits_are_refused(model, words):
 
 
 def test_what_needs_a_fit_refuses_draws_what_needs_draws_a_fit_and_projections_take_them():
-    few = {"estimation": "posterior", "basis": 5, "width": 2.0, "draws": 20, "max_iter": 100}
+    few = {"estimation": "posterior", "basis": 5, "width": 2.0, "options": OPTIONS(20, 100)}
     model = pcvm.RVMClassifier(**few, random_state=1).fit(ROWS, TARGETS["labels"])
     refused("the model is a posterior", pcvm.validity, model, ROWS, TARGETS["labels"])
     several = pcvm.MRVMClassifier(**few, random_state=1).fit(ROWS, TARGETS["classes"])

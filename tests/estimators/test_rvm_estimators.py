@@ -141,7 +141,7 @@ def test_one_target_far_from_all_others_moves_no_fit_under_student_t_noise(far):
 REGRESSORS = {
     "sequential": {},
     "batch": {"method": "batch"},
-    "few bases": {"basis": 15, "noise_starts": (0.1, 0.3)},
+    "few bases": {"basis": 15, "options": EvidenceOptions(noise_starts=(0.1, 0.3))},
     "factor of chunks": {"basis": 15, "memory_limit": 2e5},
     "computed": {"memory_limit": 2e5},
     "student-t": {"likelihood": "student-t"},

@@ -7,6 +7,7 @@ from sklearn.datasets import load_iris
 
 from pcvm_pymc import Hyperprior, PCVMClassifier, RVMClassifier, plots, select, select_width
 from pcvm_pymc.core.em import fit_em
+from pcvm_pymc.core.evidence import EvidenceOptions
 from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance
 from pcvm_pymc.core.pieces.probit import log_ndtr
 from pcvm_pymc.core.problem import Problem
@@ -33,7 +34,9 @@ def test_evidence_is_that_of_the_probit_rvm_at_each_width():
     X, label = blobs(50, seed=76)
     found = select_width(X, label, method="evidence", widths=[0.3, 1.0, 3.0])
     for width, score in zip(found.widths, found.scores, strict=True):
-        machine = RVMClassifier(width=width, link="probit", tol=1e-3).fit(X, label)
+        machine = RVMClassifier(width=width, link="probit", options=EvidenceOptions(tol=1e-3)).fit(
+            X, label
+        )
         assert score == pytest.approx(machine.log_evidence_)
     assert found.width == found.widths[found.scores.argmax()]
 
@@ -133,7 +136,7 @@ def test_width_by_a_score_of_all_rows(method):
 
 def test_width_by_em_moves():
     X, label = blobs(80, seed=53)
-    model = PCVMClassifier(width="em", max_iter=10_000).fit(X, label)
+    model = PCVMClassifier(width="em").fit(X, label)
     fixed = PCVMClassifier(width=model.width_ * 1.05).fit(X, label)
     assert model.log_posterior_ > fixed.log_posterior_
 

@@ -220,7 +220,9 @@ def test_what_is_computed_from_a_fit_reads_tables_as_it_does():
 
 
 def test_a_posterior_of_a_table():
-    model = pcvm.PCVMClassifier(width="shared", estimation="posterior", draws=50, random_state=0)
+    model = pcvm.PCVMClassifier(
+        width="shared", estimation="posterior", options=pcvm.PosteriorOptions(50), random_state=0
+    )
     model.fit(TABLE, LABEL)
     one = pcvm.PCVMClassifier(width="shared", kernel="rbf", random_state=0).fit(TABLE, LABEL)
     assert np.abs(model.predict_proba(NEW) - one.predict_proba(NEW)).mean() < 0.1

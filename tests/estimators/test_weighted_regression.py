@@ -14,6 +14,7 @@ import pcvm_pymc as pcvm
 from pcvm_pymc.estimators.refits import Refits
 from pcvm_pymc.estimators.training import TrainingData
 
+STARTS = pcvm.EvidenceOptions(noise_starts=(0.1,))
 RVM = pcvm.RVMRegressor
 X = fixed_rng(1).uniform(-3.0, 3.0, size=(60, 2))
 LATENT = np.sin(X[:, 0]) + 3.0
@@ -181,7 +182,7 @@ REFUSED = [
     ({}, {"noise_std": 0.3}, r"noise_std has shape \(\); needed \(60,\)"),
     ({"likelihood": "student-t"}, {"noise_std": NOISE}, "likelihood='student-t': each row's noise"),
     ({"noise": 0.3}, {"noise_std": NOISE}, "noise=0.3: each row's noise is known by noise_std"),
-    ({"noise_starts": (0.1,)}, {"noise_std": NOISE}, "noise_starts=.* each row's noise is known"),
+    ({"options": STARTS}, {"noise_std": NOISE}, "options=.* a known noise has no start"),
     ({}, {"sample_weight": -TIMES}, "sample_weight has the value -.* needed numbers from 0"),
     ({}, {"sample_weight": np.zeros(60)}, "sample_weight has zeros alone"),
     ({}, {"sample_weight": TIMES[:3]}, r"sample_weight has shape \(3,\); needed \(60,\)"),
@@ -197,7 +198,12 @@ def test_what_cannot_be_taken_is_refused(options, given, words):
 
 
 def test_a_posterior_counts_weights_and_knows_the_noise():
-    drawn = {"estimation": "posterior", "draws": 100, "random_state": 0, **FIXED}
+    drawn = {
+        "estimation": "posterior",
+        "options": pcvm.PosteriorOptions(100),
+        "random_state": 0,
+        **FIXED,
+    }
     weighted, copied = RVM(**drawn).fit(X, Y, TIMES), RVM(**drawn).fit(X[COPIES], Y[COPIES])
     pairs = [each.predict(NEW, return_std=True) for each in (weighted, copied)]
     np.testing.assert_allclose(*pairs, rtol=1e-9)

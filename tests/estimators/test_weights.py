@@ -30,15 +30,17 @@ COPIES = np.concatenate([np.arange(48), COPIES])
 NEW = fixed_rng(4).normal(size=(30, 2))
 CENTRES = X[:10]
 SIGNED = (CENTRES, LABEL[:10])
+EM, UP = pcvm.EMOptions, pcvm.BottomUpOptions(tol=1e-2)
+EVIDENCE = pcvm.EvidenceOptions(tol=1e-7)
 
 TWO = [
     PCVM(width=1.5, basis=SIGNED),
     PCVM(width=1.5, basis=SIGNED, hyperprior="jeffreys", likelihood="logit"),
     PCVM(width=1.5, basis=SIGNED, estimation="bottom-up"),
-    PCVM(width=1.5, basis=SIGNED, memory_limit=1e5, tol=1e-8),
+    PCVM(width=1.5, basis=SIGNED, memory_limit=1e5, options=EM(tol=1e-8)),
     PCVM(width="evidence", basis=SIGNED),
-    RVM(width=0.8, basis=CENTRES, tol=1e-7),
-    RVM(width="evidence", basis=CENTRES, link="probit", tol=1e-7),
+    RVM(width=0.8, basis=CENTRES, options=EVIDENCE),
+    RVM(width="evidence", basis=CENTRES, link="probit", options=EVIDENCE),
     SPARSE(),
     SPARSE(prior="laplace", bias="free"),
     SPARSE(features="kernel", width=1.5, basis=CENTRES, memory_limit=1e5),
@@ -53,10 +55,10 @@ TWO = [
 KINDS = (CENTRES, CLASS[:10])
 THREE = [
     MPCVM(width=1.5, basis=KINDS),
-    MPCVM(width=1.5, basis=KINDS, estimation="bottom-up", tol=1e-2),
+    MPCVM(width=1.5, basis=KINDS, estimation="bottom-up", options=UP),
     MRVM(width=1.5, basis=KINDS),
-    MRVM(width=1.5, basis=KINDS, estimation="em", tol=1e-2),
-    RVM(width=1.5, basis=CENTRES, tol=1e-7),
+    MRVM(width=1.5, basis=KINDS, estimation="em", options=EM(tol=1e-2)),
+    RVM(width=1.5, basis=CENTRES, options=EVIDENCE),
     SPARSE(prior="laplace", gamma=2.0),
     SPARSE(features="kernel", width=1.0),
     MPCVM(random_state=0),

@@ -118,11 +118,15 @@ def test_the_best_of_several_starts_is_an_end_of_one_of_them():
 @pytest.mark.parametrize("kind", [AuthorsPCVM, starts.EightStartsPCVM])
 def test_classifiers_of_the_authors(kind):
     X, label = blobs(60, seed=5, fixed=True)
-    model = kind(width=1.5, hyperprior="chen2009", max_iter=3000, random_state=0).fit(X, label)
+    model = kind(
+        width=1.5, hyperprior="chen2009", options=EMOptions(max_iter=3000), random_state=0
+    ).fit(X, label)
     assert model.status_ is Status.CONVERGED
     assert 0 < len(model.relevance_vectors_) < 30
     assert model.score(X, label) > 0.7
-    again = kind(width=1.5, hyperprior="chen2009", max_iter=3000, random_state=0).fit(X, label)
+    again = kind(
+        width=1.5, hyperprior="chen2009", options=EMOptions(max_iter=3000), random_state=0
+    ).fit(X, label)
     np.testing.assert_array_equal(again.weight_, model.weight_)
 
 

@@ -40,6 +40,9 @@ class EMOptions:
         EM stops once no latent value changes by more than this in one iteration. Where a Newton step would
         still gain 0.01 nats of log posterior, ``"auto"`` and ``"newton"`` go on with it, and ``"em"``
         ends with the status ``SHORT_STEPS``.
+    kernel_dtype : {"float64", "float32"}
+        Of estimators whose rows go through EM in chunks (`memory_limit`, Dask arrays): precision of the basis
+        functions within a chunk. ``"float32"`` is about twice as fast, its probabilities agree to about 1e-4.
 
     Notes
     -----
@@ -64,11 +67,21 @@ class EMOptions:
     update: Literal["auto", "newton", "em"] = "auto"
     max_iter: int = 10_000
     tol: float = TOLERANCE
+    kernel_dtype: Literal["float64", "float32"] = "float64"
 
     def __post_init__(self) -> None:
         check_choice("update", self.update, ("auto", "newton", "em"))
+        check_choice("kernel_dtype", self.kernel_dtype, ("float64", "float32"))
         check_whole("max_iter", self.max_iter, 1)
         check_real("tol", self.tol)
+
+    def check_in_memory(self) -> None:
+        """Raise for an option that rows in memory do not have."""
+        if self.kernel_dtype != "float64":
+            raise ValueError(
+                f"kernel_dtype={self.kernel_dtype!r} has no effect on rows in memory; needed an estimator "
+                "whose rows go in chunks (memory_limit, Dask arrays), or 'float64'"
+            )
 
 
 @dataclass(frozen=True)

@@ -66,14 +66,14 @@ class BottomUpOptions:
     True
     """
 
-    max_iter: int = 1000
+    max_iter: int = 10_000
     tol: float = 1e-3
     most: int = 1
     momentum: float = 0.0
     is_rough: bool = False
 
     @classmethod
-    def quick(cls, *, max_iter: int = 1000, tol: float = 1e-3) -> "BottomUpOptions":
+    def quick(cls, *, max_iter: int = 10_000, tol: float = 1e-3) -> "BottomUpOptions":
         """Return a search of two changes under the same responses, with momentum and rough integrals.
 
         Parameters

@@ -14,6 +14,8 @@ from sklearn.svm import SVC, SVR
 
 from pcvm_pymc import validity
 from pcvm_pymc.core.em import EMOptions, WidthMoves, fit_em
+from pcvm_pymc.core.em.options import CLASS_TOLERANCE
+from pcvm_pymc.core.evidence import BottomUpOptions
 from pcvm_pymc.core.pieces.kernels import (
     median_distance,
     squared_distances,
@@ -43,6 +45,7 @@ from pcvm_pymc.experiments.replicas.starts import start_recipes
 from pcvm_pymc.experiments.sampled import ModelPCVM
 
 MAX_ITER = 3000
+_EM = EMOptions(max_iter=MAX_ITER)
 HARD_MARGIN = 1e4
 _RVMS = RVMClassifier, RVMRegressor
 _SVM_STEPS = 200_000  # a hard margin that does not exist is searched for ever
@@ -82,7 +85,7 @@ def pcvm(
     return lambda setting: kind(
         width=setting.parameters.get("width", "shared"),
         hyperprior=hyperprior,
-        max_iter=MAX_ITER,
+        options=_EM,
         random_state=setting.seed,
         **options,
     )
@@ -95,7 +98,7 @@ def exponential(setting: Setting) -> PCVMClassifier:
         width=setting.parameters.get("width", "shared"),
         hyperprior=prior,
         estimation="em",
-        max_iter=MAX_ITER,
+        options=_EM,
         random_state=setting.seed,
     )
 
@@ -138,17 +141,18 @@ def sparse_probit(features: str) -> Callable[[Setting], SparseProbitClassifier]:
 
     def make(setting: Setting) -> SparseProbitClassifier:
         width = setting.parameters.get("width", "median") if features == "kernel" else "median"
-        return SparseProbitClassifier(features=features, width=width, max_iter=MAX_ITER)
+        return SparseProbitClassifier(features=features, width=width, options=_EM)
 
     return make
 
 
 def several(kind: type, estimation: str, **options: Any) -> Maker:
     """Return a function that makes multi-class classifiers."""
+    by_em = EMOptions(max_iter=MAX_ITER, tol=CLASS_TOLERANCE)
     return lambda setting: kind(
         estimation=estimation,
         width=setting.parameters.get("width", "shared"),
-        max_iter=MAX_ITER,
+        options=by_em if estimation == "em" else BottomUpOptions(max_iter=MAX_ITER),
         random_state=setting.seed,
         **options,
     )
@@ -228,9 +232,7 @@ def by_log_loss(task: TuningTask) -> dict[str, Any]:
     """Return the width of this package's default classifier, by its cross-validated log loss."""
     if "width" in task.given:
         return {}
-    model = PCVMClassifier(
-        width="cv", hyperprior="plug_in", max_iter=MAX_ITER, random_state=task.seed
-    )
+    model = PCVMClassifier(width="cv", hyperprior="plug_in", options=_EM, random_state=task.seed)
     return {"width": model.fit(task.X, task.y).width_}
 
 
@@ -245,7 +247,7 @@ def eight_starts(task: TuningTask) -> dict[str, Any]:
     problem = Problem(
         moves.basis(width), label, label, Hyperprior.chen2009(), width=width, moves=moves
     )
-    options, rng = EMOptions(max_iter=MAX_ITER), np.random.default_rng(task.seed)
+    options, rng = _EM, np.random.default_rng(task.seed)
     widths, errors = [], []
     for recipe in start_recipes(8):
         width = fit_em(problem, recipe(problem, rng), options).width

@@ -13,6 +13,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
+from pcvm_pymc.core.evidence import EvidenceOptions
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.experiments import baselines
 from pcvm_pymc.experiments.classifiers import makers
@@ -50,13 +51,25 @@ _add("PCVM_projection", pcvm("default", estimation="projection"), **_DEFAULT)
 _add("PCVM_authors", pcvm("chen2009", AuthorsPCVM), candidates=widths_around(9))
 _add("PCVM_eight_starts", pcvm("chen2009", EightStartsPCVM), tuner=makers.eight_starts)
 # relevance vector machines and sparse probit
-_add("RVM", rvm("sequential"), draft=rvm("sequential", tol=1e-3), **_RANKED, **_BOTH)
-_add("RVM_batch", rvm("batch"), draft=rvm("batch", tol=1e-3), **_RANKED, **_BOTH)
+_add(
+    "RVM",
+    rvm("sequential"),
+    draft=rvm("sequential", options=EvidenceOptions(tol=1e-3)),
+    **_RANKED,
+    **_BOTH,
+)
+_add(
+    "RVM_batch",
+    rvm("batch"),
+    draft=rvm("batch", options=EvidenceOptions(tol=1e-3)),
+    **_RANKED,
+    **_BOTH,
+)
 _RANDOM: dict[str, Any] = {"kinds": (RandomRVMClassifier, RandomRVMRegressor)}
 _add(
     "RVM_random",
     rvm("sequential", **_RANDOM),
-    draft=rvm("sequential", tol=1e-3, **_RANDOM),
+    draft=rvm("sequential", options=EvidenceOptions(tol=1e-3), **_RANDOM),
     **_RANKED,
     **_BOTH,
 )
@@ -71,7 +84,7 @@ _add("mPCVM2", several(MPCVMClassifier, "bottom-up"), **_LYU)
 _add("mPCVM2_printed", several(PrintedMPCVM2, "bottom-up"), **_LYU)
 _add("PCVM_pairs", makers.pairs, **_LYU)
 _add("PCVM_rest", makers.rest, **_LYU)
-_add("mRVM1", several(MRVMClassifier, "bottom-up", search="paper"), **_LYU)
+_add("mRVM1", several(MRVMClassifier, "bottom-up"), **_LYU)
 _add("mRVM2", several(MRVMClassifier, "em"), **_LYU)
 # the papers' baselines
 _add("SVM", makers.svm, candidates=makers.svm_candidates, draft=makers.plain_svm, **_BOTH)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.em import Start, initial_state
+from pcvm_pymc.core.em import EMOptions, Start, initial_state
 from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
@@ -120,4 +120,4 @@ class AuthorsPCVM(PCVMClassifier):
 
     def _solved(self, problem: Problem) -> EMResult:
         start = authors_start(problem, np.random.default_rng(self.random_state))
-        return clipped_em(problem, start, max_iter=self.max_iter)
+        return clipped_em(problem, start, max_iter=(self.options or EMOptions()).max_iter)

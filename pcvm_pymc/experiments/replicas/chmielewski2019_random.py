@@ -82,7 +82,7 @@ class _RandomChoice:
     _estimation: Any
 
     def _solved(self, problem: EvidenceProblem) -> EvidenceResult:
-        return fit_random(problem, self._estimation.options, random_state=self.random_state)
+        return fit_random(problem, self._estimation.how, random_state=self.random_state)
 
 
 class RandomRVMClassifier(_RandomChoice, RVMClassifier):

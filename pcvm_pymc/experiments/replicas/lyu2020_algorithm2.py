@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from pcvm_pymc.core.evidence import BottomUpOptions
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
@@ -137,4 +138,5 @@ class PrintedMPCVM2(MPCVMClassifier):
 
     def _solved(self, problem: Problem) -> EMResult:
         seed = 0 if self.random_state is None else int(self.random_state)
-        return fit_printed(problem, None, max_iter=self.max_iter, random_state=seed)
+        options = self.options or BottomUpOptions()
+        return fit_printed(problem, None, max_iter=options.max_iter, random_state=seed)

@@ -120,5 +120,5 @@ class EightStartsPCVM(PCVMClassifier):
     """A PCVM by EM from the best of eight starts by cross-validation; arguments of `PCVMClassifier`."""
 
     def _solved(self, problem: Problem) -> EMResult:
-        options, rng = EMOptions(max_iter=self.max_iter), np.random.default_rng(self.random_state)
+        options, rng = self.options or EMOptions(), np.random.default_rng(self.random_state)
         return best_of_starts(problem, 8, options, rng)
