@@ -78,23 +78,18 @@ WITHOUT_EFFECT = [
     # an estimator, the argument without effect, and the one that it is given with
     (MPCVM(**UP, hyperprior="plug_in"), "hyperprior", "estimation='bottom-up'"),
     (MPCVM(**UP, hyperprior=PRIOR), "hyperprior", "estimation='bottom-up'"),
-    (MPCVM(**UP, options=pcvm.EMOptions()), "options", "estimation='bottom-up'"),
     (MPCVM(width=1.0, cv=3), "cv", "width=1.0"),
     (MRVM(width=2.0, **SPLINE), "width", "kernel='linear-spline'"),
     (MRVM(width="evidence", cv=4), "cv", "width='evidence'"),
-    (MRVM(**DOWN, options=pcvm.BottomUpOptions()), "options", "estimation='em'"),
     (PCVM(estimation="em", n_vectors=5), "n_vectors", "estimation='em'"),
     (PCVM(width=1.0, cv=3), "cv", "width=1.0"),
     (PCVM(estimation="bottom-up", hyperprior="jeffreys"), "hyperprior", "estimation='bottom-up'"),
-    (PCVM(options=pcvm.EvidenceOptions()), "options", "EMOptions"),
     (RVM(width=1.0, cv=3), "cv", "width=1.0"),
-    (pcvm.RVMRegressor(noise=0.1, options=STARTS), "options", "noise=0.1"),
     (pcvm.RVMRegressor(width=2.0, **SPLINE), "width", "kernel='linear-spline'"),
     (SPARSE(gamma=2.0), "gamma", "prior='jeffreys'"),
     (SPARSE(width=2.0), "width", "features='linear'"),
     (SPARSE(basis=20), "basis", "features='linear'"),
     (SPARSE(**SPLINE), "kernel", "features='linear'"),
-    (SPARSE(options=pcvm.EMOptions(kernel_dtype="float32")), "kernel_dtype", "rows in memory"),
 ]
 
 
@@ -102,6 +97,31 @@ WITHOUT_EFFECT = [
 def test_an_argument_without_effect_is_named_with_what_it_is_beside(model, name, beside):
     with pytest.raises(ValueError, match=f"^{name} was given with .*{beside}.*no effect"):
         model.fit(X, LABEL if isinstance(model, pcvm.RVMRegressor) else WORDS)
+
+
+SINGLE = pcvm.EMOptions(kernel_dtype="float32")
+OF_ANOTHER = [
+    (MPCVM(**UP, options=pcvm.EMOptions()), "estimation='bottom-up': needed .*BottomUpOptions"),
+    (MRVM(options=pcvm.EMOptions()), "estimation='auto': needed None or .*BottomUpOptions"),
+    (MRVM(**DOWN, options=pcvm.BottomUpOptions()), "estimation='em': needed None or .*EMOptions"),
+    (PCVM(options={"tol": 1e-3}), "^options={'tol': 0.001}, estimation='auto': .*EMOptions"),
+    (PCVM(n_vectors=3, options=pcvm.PosteriorOptions()), "needed None or .*EMOptions"),
+    (RVM(options=pcvm.EMOptions()), "needed None or a pcvm_pymc.EvidenceOptions"),
+    (pcvm.RVMRegressor(noise=0.1, options=STARTS), "noise=0.1.* a known noise has no start"),
+    (PCVM(options=SINGLE), "kernel_dtype='float32' has no effect on rows in memory"),
+    (SPARSE(options=SINGLE), "kernel_dtype='float32' has no effect on rows in memory"),
+]
+
+
+@pytest.mark.parametrize(("model", "words"), OF_ANOTHER)
+def test_options_of_another_solver_are_refused(model, words):
+    refused(words, model.fit, X, LABEL if isinstance(model, pcvm.RVMRegressor) else WORDS)
+
+
+def test_single_precision_of_a_model_is_refused():
+    model = pcvm.pcvm_model(X, WORDS, width=1.0)
+    refused("'float32' has no effect on rows in memory", pcvm.find_map_em, model, options=SINGLE)
+    refused("'float32' has no effect on rows in memory", pcvm.EMStep, model, options=SINGLE)
 
 
 def test_select_width_does_not_take_a_hyperprior_that_it_does_not_score():

@@ -128,7 +128,7 @@ PIECES = [
     {"likelihood": "logit"},
     {"hyperprior": pcvm.Hyperprior(3.0, 3.0, 1.0, 1.0)},
     pytest.param(OWN_KERNEL, marks=pytest.mark.slow),
-    {"options": OPTIONS(40)},
+    {"options": OPTIONS(40, 500)},
 ]
 
 
@@ -136,7 +136,7 @@ PIECES = [
 def test_other_pieces(arguments):
     model = pcvm.PCVMClassifier(**{"width": 2.0} | FEW | arguments).fit(X, LABEL)
     posterior = model.idata_["posterior"]
-    assert posterior.sizes["draw"] == arguments.get("draws", 250)
+    assert posterior.sizes["draw"] == model.options.draws
     if "hyperprior" in arguments:
         np.testing.assert_allclose(model.idata_["constant_data"]["rate"], 3.0)
     assert model.score(X, LABEL) > 0.8
