@@ -53,14 +53,25 @@ class PosteriorOptions:
         Most transitions of a chain, at least twice the draws; where the chains have not agreed by then, the
         fit warns.
 
+    Raises
+    ------
+    ValueError
+        If a number is not a positive whole one, or there are too few transitions for the draws.
+
+    References
+    ----------
+    R. M. Neal (2011), "MCMC using Hamiltonian dynamics", Handbook of Markov Chain Monte Carlo, of the
+    chains; A. Vehtari et al. (2021), "Rank-normalization, folding, and localization", Bayesian Analysis
+    16(2), of when they have agreed.
+
     Examples
     --------
     >>> import numpy as np
     >>> from pcvm_pymc import PCVMClassifier
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> options = PosteriorOptions(draws=100)
-    >>> model = PCVMClassifier(estimation="posterior", width=1.0, options=options)
-    >>> model.fit(X, X[:, 0] > 0).idata_["posterior"].sizes["draw"]
+    >>> how = {"estimation": "posterior", "options": PosteriorOptions(100)}
+    >>> model = PCVMClassifier(width=1.0, **how).fit(X, X[:, 0] > 0)
+    >>> model.idata_["posterior"].sizes["draw"]
     100
     """
 
