@@ -1,10 +1,9 @@
-"""Count lines of code without docstrings, comments and blank lines; draw docstrings at random.
+"""Count lines of code without docstrings, comments and blank lines.
 
 ::
 
     python benchmarks/size.py                # the table: lines and functions of each room
     python benchmarks/size.py --check        # exit with 1 where a limit is passed
-    python benchmarks/size.py --docstrings 60 --seed 1   # first lines of docstrings, to be read
 
 Needs nothing but Python; what ``PCVMClassifier().fit`` imports is counted with the package installed.
 """
@@ -12,7 +11,6 @@ Needs nothing but Python; what ``PCVMClassifier().fit`` imports is counted with 
 import argparse
 import ast
 import io
-import random
 import re
 import subprocess
 import sys
@@ -100,29 +98,11 @@ def imported_modules() -> int:
     return int(done.stdout)
 
 
-def docstrings(number: int, seed: int) -> list[str]:
-    """Return first lines of docstrings of the package, drawn at random, with their places."""
-    found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            text = ast.get_docstring(node) if isinstance(node, DOCUMENTED) else None
-            if text:
-                name = getattr(node, "name", "")
-                place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
-                found.append(f"{place} {name}: {text.splitlines()[0]}")
-    return random.Random(seed).sample(found, min(number, len(found)))
-
-
 def main() -> int:
     """Print the table; return 1 where a limit is passed and `--check` was given."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="exit with 1 where a limit is passed")
-    parser.add_argument("--docstrings", type=int, metavar="N", help="draw N docstrings and stop")
-    parser.add_argument("--seed", type=int, default=1, help="of the draw")
     given = parser.parse_args()
-    if given.docstrings:
-        print(*docstrings(given.docstrings, given.seed), sep="\n")
-        return 0
     lines, defined = counts()
     print(f"{'room':<28}{'lines':>8}{'functions':>11}{'limit':>8}")
     for room in sorted(lines):
