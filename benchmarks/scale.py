@@ -34,24 +34,26 @@ def jobs(largest):
 
 
 def estimator(method, n_basis):
-    """Return what a job fits."""
-    from sklearn.gaussian_process import GaussianProcessClassifier
-    from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-    from sklearn.kernel_approximation import Nystroem
-    from sklearn.linear_model import SGDClassifier
-    from sklearn.pipeline import make_pipeline
-    from sklearn.svm import SVC
-
-    from pcvm_pymc import PCVMClassifier
-
+    """Return what a job fits; only what it needs is imported, since that is memory."""
     gamma = WIDTH**-2
     if method == "SVC":
+        from sklearn.svm import SVC
+
         return SVC(gamma=gamma)
     if method == "GaussianProcessClassifier":
+        from sklearn.gaussian_process import GaussianProcessClassifier
+        from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
         return GaussianProcessClassifier(ConstantKernel(10.0) * RBF(WIDTH / np.sqrt(2)))
     if method.startswith("SGD"):
+        from sklearn.kernel_approximation import Nystroem
+        from sklearn.linear_model import SGDClassifier
+        from sklearn.pipeline import make_pipeline
+
         features = Nystroem(gamma=gamma, n_components=500, random_state=0)
         return make_pipeline(features, SGDClassifier(loss="log_loss", random_state=0))
+    from pcvm_pymc import PCVMClassifier
+
     if method == "PCVM, all rows":
         return PCVMClassifier(width=WIDTH)
     options = {"memory_limit": 512 * 2**20, "n_jobs": 1 if method in SINGLE else THREADS}
