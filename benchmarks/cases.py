@@ -1,7 +1,6 @@
 """What `ratios.py` times: a work of ours, what a user would take instead, and what cannot be avoided.
 
-A work is ``work(X, y)``, which prepares and returns the function that is timed. Ours use public names only,
-so that an earlier state of the package can run them; peers and floors are those of the present state.
+A work is ``work(X, y)``, which prepares and returns the function that is timed. Not a script.
 """
 
 import importlib
@@ -9,11 +8,10 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
@@ -29,7 +27,7 @@ class Case(NamedTuple):
     Attributes
     ----------
     data : callable
-        Returns inputs and targets; called once, in the present state.
+        Returns inputs and targets.
     ours : callable
     peer, floor : tuple of (str, callable), optional
         With what it is called.
@@ -37,8 +35,8 @@ class Case(NamedTuple):
         Of which the least is taken.
     large : bool
         Whether it takes minutes.
-    unit : str
-        "CPU s"; "s", by the clock; or what the function returns.
+    clock : bool
+        Whether the seconds are those of the clock, as of whole processes.
     threads : int
     """
 
@@ -48,7 +46,7 @@ class Case(NamedTuple):
     floor: tuple[str, Work] | None = None
     repeats: int = 3
     large: bool = False
-    unit: str = "CPU s"
+    clock: bool = False
     threads: int = 1
 
 
@@ -89,13 +87,6 @@ def many(n):
     from pcvm_pymc.experiments.datasets.generators import ringnorm
 
     return ringnorm(n, random_state=0)
-
-
-def moons(n):
-    """Return scikit-learn's two moons."""
-    from sklearn.datasets import make_moons
-
-    return make_moons(n, noise=0.25, random_state=1)
 
 
 def noise(n, d):
@@ -155,37 +146,14 @@ def decision(X, y):
     return lambda: machine.decision_function(X)
 
 
-def effective_draws(prior, method="gibbs", **options):
-    """Return the CPU seconds that a hundred effective draws of the latent function take."""
+def sweeps(X, y):
+    """Return 1,000 sweeps of Gibbs' sampler, one chain, the scale learned."""
+    from pcvm_pymc import pcvm_model, sample
 
-    def work(X, y):
-        from pcvm_pymc import Hyperprior, pcvm_model, sample
-
-        def model(rows):
-            Phi = np.exp(-np.square(X[rows, None] - X[rows]).sum(axis=-1) / WIDTH**2)
-            named = getattr(Hyperprior, prior)(Phi, np.where(y[rows] > 0, 1.0, -1.0))
-            return pcvm_model(X[rows], y[rows], width=WIDTH, hyperprior=named)
-
-        fixed = {"method": method, "cores": 1, "random_seed": 1, "progressbar": False, **options}
-        sample(model(slice(30)), draws=20, tune=20, chains=2, quiet=True, **fixed)
-
-        def seconds():
-            began = time.process_time()
-            tree = sample(model(slice(None)), quiet=True, **fixed)
-            return 100.0 * (time.process_time() - began) / _smallest_ess(tree)
-
-        return seconds
-
-    return work
-
-
-def _smallest_ess(tree):
-    import arviz as az
-
-    latent = tree["posterior"].to_dataset()[["latent"]]
-    if float(az.rhat(latent)["latent"].max()) > 1.05:
-        return np.nan
-    return float(az.ess(latent)["latent"].min())
+    model = pcvm_model(X, y, width=WIDTH, hyperprior="learned")
+    once = {"method": "gibbs", "chains": 1, "cores": 1, "random_seed": 0, "quiet": True, "thin": 1}
+    sample(model, draws=10, tune=10, max_sweeps=20, progressbar=False, **once)  # compiles
+    return lambda: sample(model, draws=900, tune=100, max_sweeps=1000, progressbar=False, **once)
 
 
 _FIT = "import numpy as np; X = np.random.default_rng(0).normal(size=(100, 2)); "
@@ -289,10 +257,12 @@ def kernel_matrix(width, n_centres=None):
     return work
 
 
-@contextmanager
-def recorded_sizes():
-    """Yield a list that gets the size of each system of equations that is solved within."""
+def factors_of_a_fit(X, y):
+    """Return a kernel matrix, a Gram product, and a Cholesky factor of each size that a fit solved for."""
+    from scipy.linalg import lapack
+
     from pcvm_pymc.core import nonnegative
+    from pcvm_pymc.core.pieces.kernels import design_matrix
 
     sizes, solve = [], nonnegative._Scaled._solved
 
@@ -300,20 +270,7 @@ def recorded_sizes():
         sizes.append(int(passive.sum()) + 1)
         return solve(self, passive, rhs)
 
-    nonnegative._Scaled._solved = recorded
-    try:
-        yield sizes
-    finally:
-        nonnegative._Scaled._solved = solve
-
-
-def factors_of_a_cell(X, y):
-    """Return a kernel matrix, a Gram product, and a Cholesky factor of each size that a fit solved for."""
-    from scipy.linalg import lapack
-
-    from pcvm_pymc.core.pieces.kernels import design_matrix
-
-    with recorded_sizes() as sizes:
+    with patch.object(nonnegative._Scaled, "_solved", recorded):
         fit("PCVMClassifier", width=WIDTH, estimation="em")(X, y)()
     Phi = design_matrix("rbf", X, X, WIDTH)
     gram = Phi.T @ Phi + np.eye(len(X))
@@ -326,6 +283,21 @@ def factors_of_a_cell(X, y):
             lapack.dpotrf(each, lower=1)
 
     return run
+
+
+def factors(number):
+    """Return so many Cholesky factors of the Gram matrix of kernels."""
+
+    def work(X, y):
+        from scipy.linalg import lapack
+
+        from pcvm_pymc.core.pieces.kernels import design_matrix
+
+        Phi = design_matrix("rbf", X, X, WIDTH)
+        gram = Phi.T @ Phi + np.eye(len(X))
+        return lambda: [lapack.dpotrf(gram, lower=1) for _ in range(number)]
+
+    return work
 
 
 def kernel_and_gram(width, n_basis):
@@ -368,8 +340,8 @@ def _default(name, n, n_classes):
     )
 
 
-def _cell(n):
-    floor = ("kernel, Gram, its Cholesky factors", factors_of_a_cell)
+def _one_fit(n):
+    floor = ("kernel, Gram, its Cholesky factors", factors_of_a_fit)
     one = fit("PCVMClassifier", width=WIDTH, estimation="em")
     return Case(
         lambda: mixture(n),
@@ -392,8 +364,8 @@ def _rvm(name, kind, rows, n):
     )
 
 
-def _many(n, dtype):
-    options = {"basis": 500, "memory_limit": 5e8, "kernel_dtype": dtype}
+def _many(n):
+    options = {"basis": 500, "memory_limit": 5e8}
     return Case(
         lambda: many(n),
         fit("PCVMClassifier", width=6.0, estimation="em", **options),
@@ -401,19 +373,6 @@ def _many(n, dtype):
         ("kernel and Gram, once", kernel_and_gram(6.0, 500)),
         repeats=1,
         large=n > 100_000,
-    )
-
-
-def _draws(rows, n, prior):
-    return Case(
-        lambda: rows(n),
-        effective_draws(prior),
-        ("NUTS, nutpie", effective_draws(prior, "nuts", nuts_sampler="nutpie"))
-        if n <= 250
-        else None,
-        repeats=1,
-        large=n > 500,
-        unit="CPU s for 100 effective draws",
     )
 
 
@@ -425,7 +384,7 @@ CASES: dict[str, Case] = {
         process("import pcvm_pymc"),
         ("import sklearn", process("import sklearn")),
         ("import numpy", process("import numpy")),
-        unit="s",
+        clock=True,
     ),
     "a process that fits PCVMClassifier()": Case(
         _NO_ROWS,
@@ -434,7 +393,7 @@ CASES: dict[str, Case] = {
             "one with SVC()",
             process(_FIT + "from sklearn.svm import SVC; SVC().fit(X, X[:, 0] > 0)"),
         ),
-        unit="s",
+        clock=True,
     ),
     "pcvm compare, nothing compiled": Case(
         _NO_ROWS,
@@ -442,7 +401,7 @@ CASES: dict[str, Case] = {
         None,
         ("import pymc, matplotlib", process("import pymc, matplotlib.pyplot")),
         repeats=1,
-        unit="s",
+        clock=True,
         threads=2,
     ),
     **{
@@ -460,7 +419,7 @@ CASES: dict[str, Case] = {
         threads=2,
         repeats=10,
     ),
-    **{f"one cell, N = {n}": _cell(n) for n in (100, 400, 1300, 4000)},
+    **{f"one width and scale, N = {n}": _one_fit(n) for n in (100, 400, 1300, 4000)},
     **{
         f"RVM, {kind}, N = {n}": _rvm(name, machine, rows, n)
         for kind, name, machine, rows in (
@@ -469,7 +428,7 @@ CASES: dict[str, Case] = {
         )
         for n in (100, 400, 1000, 2000, 4000)
     },
-    "one cell of six letters, N = 600": Case(
+    "six letters, one width and scale, N = 600": Case(
         lambda: letters(600, 6),
         fit("MPCVMClassifier", width=4.0),
         ("6 fits of two classes", one_against_rest),
@@ -481,15 +440,11 @@ CASES: dict[str, Case] = {
         repeats=1,
         large=True,
     ),
-    **{
-        f"Gibbs, {name}, N = {n}, {prior}": _draws(rows, n, prior)
-        for name, rows in (("Ripley", mixture), ("moons", moons))
-        for prior in ("default", "learned")
-        for n in (250, 500, 1000)
-    },
-    "100,000 rows, 500 bases": _many(100_000, "float64"),
-    "1,000,000 rows, 500 bases": _many(1_000_000, "float64"),
-    "1,000,000 rows, 500 bases, float32 kernels": _many(1_000_000, "float32"),
+    "1,000 Gibbs sweeps, N = 250": Case(
+        lambda: mixture(250), sweeps, None, ("1,000 Cholesky factors", factors(1000))
+    ),
+    "100,000 rows, 500 bases": _many(100_000),
+    "1,000,000 rows, 500 bases": _many(1_000_000),
     "200,000 predictions, 20 vectors": Case(
         lambda: noise(200_000, 20),
         decision,

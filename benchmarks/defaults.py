@@ -1,10 +1,9 @@
 """Defaults beside what a user would take instead: held-out scores on several stratified draws of each set.
 
-``OMP_NUM_THREADS=1 PCVM_DATA=... python benchmarks/defaults.py [--draws 5] [--only NAME ...] [SET:ROWS ...]``
-prints a row for each set and estimator, and at the end mean ranks: of those named, or of all but the
-posterior, which takes ten times as long. Every estimator sees the same draws; seconds are those of the
-processor. ``PCVM, width by CV`` is one mode at scale 1, ``one width`` the average
-over one width.
+``OMP_NUM_THREADS=1 PCVM_DATA=... uv run python benchmarks/defaults.py [SET:ROWS ...] [--draws 5]
+[--only NAME ...]`` prints a row for each set and estimator, and at the end mean ranks: of those named, or of
+all but the posterior, which takes ten times as long. Every estimator sees the same draws; seconds are those
+of the processor. ``PCVM, width by CV`` is one mode at scale 1, ``one width`` the average over one width.
 """
 
 import argparse
@@ -28,23 +27,9 @@ from pcvm_pymc.experiments.head_to_head import (
 )
 
 SETS = (
-    "wisconsin_diagnostic:120",
-    "banana:300",
-    "heart:170",
-    "diabetis:300",
-    "german:300",
-    "thyroid:140",
-    "titanic:150",
-    "image:300",
-    "ringnorm:200",
-    "twonorm:200",
-    "waveform:300",
-    "ripley:200",
-    "crabs_sex:100",
-    "australian:300",
-    "iris:100",
-    "wine:100",
-    "glass:140",
+    *("wisconsin_diagnostic:120", "banana:300", "heart:170", "diabetis:300", "german:300"),
+    *("thyroid:140", "titanic:150", "image:300", "ringnorm:200", "twonorm:200", "waveform:300"),
+    *("ripley:200", "crabs_sex:100", "australian:300", "iris:100", "wine:100", "glass:140"),
 )
 MEASURES = ["error", "AUC", "1-RMSE", "log loss", "vectors", "seconds"]
 
@@ -66,54 +51,45 @@ def rivals(n_classes: int, shape: tuple[int, int], seed: int) -> dict:
     return {**ours, **others}
 
 
-def of_set(
-    name: str, n_rows: int, n_draws: int, only: list[str]
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return means and standard errors of one set's scores, of some estimators."""
+def draws_of(name: str, n_rows: int, n_draws: int, only: list[str]) -> list[pd.DataFrame]:
+    """Return the scores of some estimators on each draw of a set."""
     data = load(name, random_state=0)
     y = np.unique(data.y, return_inverse=True)[1]
-    n_test = min(2000, len(y) - n_rows)
-    tables, draws = [], stratified_draws(data.X, y, n_rows, n_test, seed=1000)
-    for seed in range(n_draws):
-        X, labels, X_test, y_test = next(draws)
+    draws = stratified_draws(data.X, y, n_rows, min(2000, len(y) - n_rows), seed=1000)
+    tables = []
+    for seed, (X, labels, X_test, y_test) in zip(range(n_draws), draws, strict=False):
+        models = rivals(int(y.max()) + 1, X.shape, seed)
         rows = {}
-        for label, model in rivals(int(y.max()) + 1, X.shape, seed).items():
-            if label not in only:
-                continue
-            rival = fitted_rival(model, X, labels, X_test)
+        for label in (each for each in models if each in only):
+            rival = fitted_rival(models[label], X, labels, X_test)
             measured = scores(y_test, np.clip(rival.probability, 1e-12, 1 - 1e-12))
             rows[label] = {**measured, "vectors": rival.vectors, "seconds": rival.seconds}
         tables.append(pd.DataFrame(rows).T[MEASURES])
-    return mean_and_error(tables)
+    return tables
 
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("sets", nargs="*", default=SETS)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sets", nargs="*", default=SETS, metavar="SET:ROWS")
     parser.add_argument("--draws", type=int, default=5)
     names = list(rivals(2, (100, 2), 0) | rivals(3, (100, 2), 0))
     usual = [name for name in names if name != "posterior"]
     parser.add_argument("--only", nargs="+", default=usual, choices=names)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    ranks = {"log loss": [], "AUC": [], "error": []}
-    means = []
+    means = {}
     for each in options.sets:
         name, rows = each.split(":")
-        mean, error = of_set(name, int(rows), options.draws, options.only)
-        means.append(mean)
-        print(f"\n{name}, {rows} rows, {options.draws} draws", flush=True)
-        shown = mean.copy()
-        shown["± log loss"] = error["log loss"]
+        mean, error = mean_and_error(draws_of(name, int(rows), options.draws, options.only))
+        means[each] = mean
+        print(f"\n{name}, {rows} rows, {options.draws} draws")
+        shown = mean.assign(**{"± log loss": error["log loss"]})
         print(shown.to_string(float_format="{:.4g}".format), flush=True)
-        for measure, ranked in ranks.items():
-            ranked.append(mean[measure].rank(ascending=measure != "AUC"))
     print(f"\nmeans over {len(means)} sets, of the sets that each was run on; mean ranks")
     every = pd.concat(means)
-    table = every.groupby(level=0).mean()
-    for measure, ranked in ranks.items():
-        table[f"rank: {measure}"] = pd.concat(ranked).groupby(level=0).mean()
+    ranks = every.assign(AUC=-every["AUC"]).groupby(level=0).rank()[["log loss", "AUC", "error"]]
+    table = every.join(ranks.add_prefix("rank: ")).groupby(level=1).mean()
     print(table.sort_values("rank: log loss").to_string(float_format="{:.4g}".format))
 
 

@@ -1,25 +1,22 @@
 """How seconds and memory grow with rows, bases, features and classes: slopes of the logarithms.
 
-``OMP_NUM_THREADS=1 uv run python benchmarks/growth.py [WORD ...] [--out growth.csv] [--picture growth.png]``;
-with words, the series whose names contain one. Each point is a process of its own: CPU seconds of the work
-alone, after a small one that compiles and loads, and the peak of the process above what it held before it
-(VmHWM, set anew by /proc/self/clear_refs). A slope is that of the least squares line through the logarithms
-of the larger half of a series: 2 means that twice as many take four times as long.
+``OMP_NUM_THREADS=1 uv run python benchmarks/growth.py growth.jsonl [WORD ...] [--picture growth.png]``; with
+words, the series whose names contain one. Points that the file has already are not run again. Each is a
+process of its own: CPU seconds of the work alone, after a small one that compiles and loads, and the peak of
+the process above what it had before it (VmHWM, set to zero by /proc/self/clear_refs). A slope is that of the
+least squares line through the logarithms of the larger half of a series: 2 means that twice as many take four
+times as long.
 """
 
 import argparse
-import csv
-import json
-import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from memory import held, peak
+from processes import fresh, held, resumed
 
 
 def normals(n, d=4, n_classes=2, seed=0):
@@ -37,26 +34,24 @@ def width(d):
     return float(np.sqrt(2 * d) / 2)
 
 
-def one_cell(n=1000, d=4, n_classes=2, basis=None):
-    """Return a fit at a given width."""
+def machine(d, n_classes=2, **options):
+    """Return a classifier of two classes or of several, at a given width."""
     import pcvm_pymc
 
+    kind = pcvm_pymc.PCVMClassifier if n_classes == 2 else pcvm_pymc.MPCVMClassifier
+    return kind(**{"width": width(d), "estimation": "em", **options})
+
+
+def one_fit(n=1000, d=4, n_classes=2, **options):
+    """Return a fit at a given width."""
     X, y = normals(n, d, n_classes)
-    more = {} if basis is None else {"basis": basis, "random_state": 0}
-    name = "PCVMClassifier" if n_classes == 2 else "MPCVMClassifier"
-    machine = getattr(pcvm_pymc, name)(width=width(d), estimation="em", **more)
-    return lambda: machine.fit(X, y)
+    fitted = machine(d, n_classes, random_state=0, **options)
+    return lambda: fitted.fit(X, y)
 
 
 def chunks(n):
     """Return a fit of rows in chunks."""
-    import pcvm_pymc
-
-    X, y = normals(n, 10)
-    machine = pcvm_pymc.PCVMClassifier(
-        width=width(10), estimation="em", basis=200, memory_limit=5e7, random_state=0
-    )
-    return lambda: machine.fit(X, y)
+    return one_fit(n, 10, basis=200, memory_limit=5e7)
 
 
 def sequential(n=1000, d=4):
@@ -68,17 +63,12 @@ def sequential(n=1000, d=4):
 
 
 def default(n=300, d=4, n_classes=2):
-    """Return the fit of a classifier without arguments: widths and scales chosen, cells averaged."""
-    import pcvm_pymc
-
-    X, y = normals(n, d, n_classes)
-    name = "PCVMClassifier" if n_classes == 2 else "MPCVMClassifier"
-    return lambda: getattr(pcvm_pymc, name)().fit(X, y)
+    """Return the fit of a classifier without arguments: widths and scales chosen, modes averaged."""
+    return one_fit(n, d, n_classes, width="auto", estimation="auto")
 
 
 def path(n=1000, n_classes=2, n_vectors=20):
     """Return the search of a submodel with the probabilities of a fitted machine."""
-    import pcvm_pymc
     from pcvm_pymc.core.pieces.centres import class_signs
     from pcvm_pymc.core.pieces.kernels import design_matrix
     from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
@@ -86,9 +76,7 @@ def path(n=1000, n_classes=2, n_vectors=20):
 
     X, y = normals(n, 4, n_classes)
     Phi = design_matrix("rbf", X, X, width(4))
-    name = "PCVMClassifier" if n_classes == 2 else "MPCVMClassifier"
-    machine = getattr(pcvm_pymc, name)(width=width(4), estimation="em").fit(X, y)
-    probability = machine.predict_proba(X)
+    probability = machine(4, n_classes).fit(X, y).predict_proba(X)
     if n_classes == 2:
         target = Target(Phi, 2.0 * y - 1.0, probability[:, 1])
     else:
@@ -113,13 +101,10 @@ def sweeps(n=200, d=4, n_classes=2, basis=None):
 
 def predictions(rows=20_000, d=4, n_vectors=200, n_classes=2):
     """Return class probabilities of rows."""
-    import pcvm_pymc
-
     X, y = normals(n_vectors, d, n_classes)
-    name = "PCVMClassifier" if n_classes == 2 else "MPCVMClassifier"
-    machine = getattr(pcvm_pymc, name)(width=width(d), estimation="em").fit(X, y)
+    fitted = machine(d, n_classes).fit(X, y)
     new = normals(rows, d, n_classes, seed=1)[0]
-    return lambda: machine.predict_proba(new)
+    return lambda: fitted.predict_proba(new)
 
 
 class Series(NamedTuple):
@@ -132,10 +117,10 @@ class Series(NamedTuple):
 
 
 SERIES = {
-    "fit of one cell, rows": Series(one_cell, "n", (250, 500, 1000, 2000, 4000)),
-    "fit of one cell, bases": Series(one_cell, "basis", (50, 100, 200, 400, 800), {"n": 8000}),
-    "fit of one cell, features": Series(one_cell, "d", (2, 8, 32, 128, 512)),
-    "fit of one cell, classes": Series(one_cell, "n_classes", (3, 4, 6, 8, 12), {"n": 600}),
+    "one fit, rows": Series(one_fit, "n", (250, 500, 1000, 2000, 4000)),
+    "one fit, bases": Series(one_fit, "basis", (50, 100, 200, 400, 800), {"n": 8000}),
+    "one fit, features": Series(one_fit, "d", (2, 8, 32, 128, 512)),
+    "one fit, classes": Series(one_fit, "n_classes", (3, 4, 6, 8, 12), {"n": 600}),
     "fit in chunks, rows": Series(chunks, "n", (12_500, 25_000, 50_000, 100_000, 200_000)),
     "RVM, rows": Series(sequential, "n", (250, 500, 1000, 2000, 4000)),
     "selection and average, rows": Series(default, "n", (100, 200, 400, 800, 1600)),
@@ -154,118 +139,77 @@ SERIES = {
 }
 
 
-def child(name, value):
-    """Run one point and print CPU seconds, iterated to a tenth of a second, and MiB."""
-    warnings.simplefilter("ignore")
+def point(name, value):
+    """Return the CPU seconds of one point, the least of a third of a second, and its MiB."""
     series = SERIES[name]
-    least = {**series.fixed, series.argument: series.values[0]}
-    series.work(**least)()
+    series.work(**{**series.fixed, series.argument: series.values[0]})()
     work = series.work(**{**series.fixed, series.argument: value})
-    Path("/proc/self/clear_refs").write_text("5")  # the most held starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # the most that was held starts again
     before, found, began = held(), [], time.process_time()
     while not found or (time.process_time() - began < 0.3 and len(found) < 20):
         start = time.process_time()
         work()
         found.append(time.process_time() - start)
-    print(json.dumps([min(found), peak() - before]))
+    return {"seconds": min(found), "MiB": held("VmHWM") - before}
 
 
 def measured(name, value):
-    """Return seconds and MiB of a point, by a process of its own."""
-    command = [sys.executable, __file__, "--child", name, str(value)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{name}, {value}: {done.stderr.strip().splitlines()[-1]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    """Return the row of a point."""
+    found = fresh(point, name, value, limit=3600.0)
+    if isinstance(found, str):
+        sys.exit(f"{name}, {value}: {found}")
+    work, kind = name.rsplit(", ", 1)
+    return {"work": work, "kind": kind, "value": value, **found}
 
 
-def slope(values, found, least=0.0):
-    """Return the slope of the logarithms over the larger half of a series; None where little is found."""
-    half = slice(len(values) // 2, None)
-    if min(found[half]) <= least:
-        return None
-    return float(np.polyfit(np.log(values[half]), np.log(found[half]), 1)[0])
+def slope(part):
+    """Return the slope of the logarithms of the seconds over the larger half of a series."""
+    half = np.log(part[["value", "seconds"]].to_numpy(float)[len(part) // 2 :])
+    return float(np.polyfit(*half.T, 1)[0])
 
 
-def draw(rows, file):
+def draw(table, file):
     """Draw seconds against what grows, the series of a kind in one panel, a colour for each work."""
     import matplotlib.pyplot as plt
     from matplotlib.ticker import NullLocator
 
-    kinds = list(dict.fromkeys(name.rsplit(", ", 1)[1] for name, *_ in rows))
-    works = list(dict.fromkeys(name.rsplit(", ", 1)[0] for name, *_ in rows))
+    kinds, works = list(table["kind"].unique()), list(table["work"].unique())
     figure, axes = plt.subplots(1, len(kinds), figsize=(15, 4.2), sharey=True, layout="constrained")
-    for axis, kind in zip(axes, kinds, strict=True):
+    for axis, kind in zip(np.atleast_1d(axes), kinds, strict=True):
         ticks = set()
-        for name, values, seconds, _ in rows:
-            work, own = name.rsplit(", ", 1)
-            if own == kind:
-                ticks |= {values[0], values[-1]}
-                axis.loglog(values, seconds, "o-", ms=3, lw=1.4, color=f"C{works.index(work)}")
+        for work, part in table[table["kind"] == kind].groupby("work"):
+            ticks |= {part["value"].min(), part["value"].max()}
+            colour = f"C{works.index(work)}"
+            axis.loglog(part["value"], part["seconds"], "o-", ms=3, lw=1.4, color=colour)
         shown = [each for each in sorted(ticks) if all(not each < t < 1.9 * each for t in ticks)]
         axis.set_xticks(shown, [f"{each:,}" for each in shown], rotation=40)
         axis.xaxis.set_minor_locator(NullLocator())
         axis.set_xlabel(kind)
         axis.grid(alpha=0.3)
-    axes[0].set_ylabel("CPU seconds")
+    np.atleast_1d(axes)[0].set_ylabel("CPU seconds")
     lines = [plt.Line2D([], [], color=f"C{k}", marker="o", ms=3) for k in range(len(works))]
     figure.legend(lines, works, loc="outside lower center", ncols=len(works), frameon=False)
     figure.savefig(file, dpi=100)
 
 
-def described(name, values, seconds, mib):
-    """Return a line of the table; of memory, the slope where it is more than a few MiB."""
-    slopes = [slope(values, seconds), slope(values, mib, least=4.0)]
-    shown = ["" if each is None else f"{each:.2f}" for each in slopes]
-    cells = [name, f"{values[0]:,} to {values[-1]:,}", f"{seconds[0]:.2g} to {seconds[-1]:.2g}"]
-    cells += [shown[0], f"{mib[0]:.0f} to {mib[-1]:.0f}", shown[1]]
-    return f"| {' | '.join(cells)} |"
-
-
-def stored(file):
-    """Return the series of an earlier run."""
-    found = {}
-    with file.open(newline="") as lines:
-        for name, *numbers in list(csv.reader(lines))[1:]:
-            found.setdefault(name, []).append([float(number) for number in numbers])
-    for name, points in found.items():
-        values, seconds, mib = zip(*points, strict=True)
-        yield name, tuple(map(int, values)), seconds, mib
-
-
-def run(words):
-    """Yield each series with its figures."""
-    for name, series in SERIES.items():
-        if not words or any(word in name for word in words):
-            found = [measured(name, value) for value in series.values]
-            yield name, series.values, *zip(*found, strict=True)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("path", type=Path, help="for the points, a line each")
     parser.add_argument("words", nargs="*", metavar="WORD")
-    parser.add_argument("--out", type=Path)
     parser.add_argument("--picture", type=Path)
-    parser.add_argument("--read", type=Path, help="an earlier run's csv, in place of a run")
-    parser.add_argument("--child", nargs=2)
     options = parser.parse_args()
-    if options.child:
-        return child(options.child[0], int(options.child[1]))
-    print("| work, what grows | from, to | CPU s | slope | MiB | slope |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    rows = []
-    for row in stored(options.read) if options.read else run(options.words):
-        rows.append(row)
-        print(described(*row), flush=True)
-    if options.out:
-        with options.out.open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["series", "value", "CPU seconds", "MiB"])
-            for name, *columns in rows:
-                writer.writerows([name, *point] for point in zip(*columns, strict=True))
+    names = [name for name in SERIES if not options.words or any(w in name for w in options.words)]
+    points = [(name, value) for name in names for value in SERIES[name].values]
+    table = resumed(options.path, points, measured)
+    print("| work, what grows | from, to | CPU s | slope | MiB |", "| --- " * 5 + "|", sep="\n")
+    for (work, kind), part in table.groupby(["work", "kind"], sort=False):
+        first, last = part.iloc[0], part.iloc[-1]
+        ends = f"{first['value']:,} to {last['value']:,}"
+        seconds = f"{first['seconds']:.2g} to {last['seconds']:.2g}"
+        memory = f"{first['MiB']:.0f} to {last['MiB']:.0f}"
+        print(f"| {work}, {kind} | {ends} | {seconds} | {slope(part):.2f} | {memory} |")
     if options.picture:
-        draw(rows, options.picture)
-    return None
+        draw(table, options.picture)
 
 
 if __name__ == "__main__":

@@ -8,48 +8,33 @@ Works on a copy of the package and the tests, made from this checkout, which mus
 tests are run once without a mutant, which says what lines each runs; of a mutant only those tests are run
 that run its line, the quickest first, until one fails, in a fork of a process that has imported the
 libraries. Where a line is run on import, or compiled, these are all tests of its file. A test that takes ten
-times as long as without a mutant, and --slack seconds (kernels: 100 more, to be compiled), or all of them
-together --limit, is a mutant that hangs, which counts as noticed.
+times as long as without a mutant, and 20 seconds (kernels: 100 more, to be compiled), or all of them together
+900, is a mutant that hangs, which counts as noticed.
 Samples are run in random order, so that what was printed before an interruption is a sample, too.
 """
 
 import argparse
 import ast
 import copy
-import json
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from covering import compiled_functions, kernels_for, preload, record, run_chosen, users
 
 ROOT = Path(__file__).parents[1]
-SWAPPED = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.Pow: ast.Mult,
-    ast.MatMult: ast.Mult,
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-    ast.USub: ast.UAdd,
-}
+_PAIRS = (
+    *((ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.Lt, ast.LtE), (ast.Gt, ast.GtE)),
+    *((ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.And, ast.Or)),
+)
+SWAPPED = dict(_PAIRS) | {new: old for old, new in _PAIRS}
+SWAPPED |= {ast.Pow: ast.Mult, ast.MatMult: ast.Mult, ast.BitAnd: ast.BitOr, ast.USub: ast.UAdd}
+SLACK, COMPILING = 20.0, 100.0  # seconds more for a test, and where kernels are compiled
+LIMIT = 900.0  # seconds for all tests of a mutant
 
 _CORE = "pcvm_pymc/core/"
 #: tests of `core` by the beginning of a file's name, the longest counts; the contract is of every row
@@ -217,12 +202,6 @@ def drawn(path: Path, sample: int, seed: int) -> tuple[list[tuple[str, int]], in
     return [every[i] for i in (order[:sample] if sample else sorted(order))], len(every)
 
 
-def printed(file: str, place: int) -> str:
-    """Return how a mutant is called."""
-    line, what, _ = mutant((ROOT / file).read_text(), place)
-    return f"{file}:{line} {what}"
-
-
 def wilson(killed: int, number: int) -> tuple[float, float]:
     """Return a 95 % interval of a share (Wilson)."""
     share, z2 = killed / number, 1.96**2
@@ -238,92 +217,49 @@ def main() -> None:
     parser.add_argument("tests", nargs="*")
     parser.add_argument("--sample", type=int, default=0, help="so many mutants, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=900.0, help="seconds for all tests")
-    parser.add_argument("--slack", type=float, default=20.0, help="seconds more for a test")
-    parser.add_argument(
-        "--budget",
-        type=float,
-        default=np.inf,
-        help="only the quickest tests of a mutant, so many seconds",
-    )
-    parser.add_argument("--skip", type=int, default=0, help="so many that have been run before")
-    parser.add_argument("--only", nargs="*", help="of these those printed so: FILE:LINE CHANGE")
-    parser.add_argument("--keep", type=Path, help="a folder for the copy and what tests run there")
+    help_ = "only the quickest tests of a mutant, so many seconds"
+    parser.add_argument("--budget", type=float, default=np.inf, help=help_)
     given = parser.parse_args()
     chosen, number = drawn(ROOT / given.path, given.sample, given.seed)
-    chosen = [
-        each for each in chosen[given.skip :] if not given.only or printed(*each) in given.only
-    ]
     tests = sorted({test for file, _ in chosen for test in given.tests or tests_of(file)})
     with tempfile.TemporaryDirectory() as name:
-        killed = sum(
-            results(
-                given.keep or Path(name), chosen, tests, (given.slack, given.limit, given.budget)
-            )
-        )
+        killed = sum(results(Path(name), chosen, tests, given.budget))
     low, high = wilson(killed, len(chosen))
     print(f"{killed} of {len(chosen)} killed, 95 % interval {low:.3f} to {high:.3f}; of {number}")
 
 
 def results(
-    work: Path, chosen: list[tuple[str, int]], tests: list[str], limits: tuple[float, float, float]
+    work: Path, chosen: list[tuple[str, int]], tests: list[str], budget: float
 ) -> Iterator[bool]:
     """Yield whether each mutant is noticed, and print it."""
     folder, kernels, out = copied(work / "copy"), work / "kernels", work / "out"
     began = time.monotonic()
-    baseline = recorded(folder, tests, kernels, out)
+    baseline = record(folder, tests, kernels, out)
     run = {test: (t, set(map(tuple, lines))) for test, (t, lines) in baseline["tests"].items()}
     print(f"{len(run)} tests without a mutant: {time.monotonic() - began:.0f} s", flush=True)
     os.environ["NUMBA_CACHE_DIR"] = str(kernels)
     preload(baseline["modules"])
     quick = {test: run[test][0] for test in sorted(run, key=lambda test: run[test][0])[:50]}
-    if run_chosen(folder, quick, kernels, out, limits[:2]):
+    if run_chosen(folder, quick, kernels, out, (SLACK, LIMIT)):
         raise SystemExit(f"tests fail in a fork without a mutant:\n{out.read_text()}")
     for number, (file, place) in enumerate(chosen):
         original = (ROOT / file).read_text()
         line, what, source = mutant(original, place)
         began, seconds = time.monotonic(), coverers(file, statement(original, place), run)
-        seconds = quickest(seconds, limits[2])
+        seconds = quickest(seconds, budget)
         (folder / file).write_text(source)
         stamp = time.time() + 10.0 * (number + 1)  # no two mutants have one bytecode
         os.utime(folder / file, (stamp, stamp))
         where = kernels_for(folder, file, kernels)
-        slack = limits[0] + (100.0 if where != kernels else 0.0)
-        status = run_chosen(folder, seconds, where, out, (slack, limits[1])) if seconds else 0
-        restore(folder)
+        slack = SLACK + COMPILING * (where != kernels)
+        status = run_chosen(folder, seconds, where, out, (slack, LIMIT)) if seconds else 0
+        shutil.copy2(ROOT / file, folder / file)
         if status is not None and status > 2:
             raise SystemExit(f"{file}:{line} {what}: pytest ended with {status}: {out.read_text()}")
         dead = status != 0
         took = f"{time.monotonic() - began:.0f} s, {len(seconds)} tests"
         print("killed  " if dead else "SURVIVED", f"{file}:{line}", what, f"({took})", flush=True)
         yield dead
-
-
-def recorded(folder: Path, tests: list[str], kernels: Path, out: Path) -> dict:
-    """Return what the tests run; what is known of files that have not changed since is kept."""
-    there = out.with_name("known.json")
-    known = json.loads(there.read_text()) if there.exists() else {"tests": {}, "files": {}}
-    source = sorted((folder / "pcvm_pymc").rglob("*.py"))
-    package = sha256(b"".join(path.read_bytes() for path in source))
-    shown = {
-        test: sha256(package.digest() + (folder / test).read_bytes()).hexdigest() for test in tests
-    }
-    anew = [test for test in tests if known["files"].get(test) != shown[test]]
-    kept = {k: v for k, v in known["tests"].items() if k.split("::")[0] in set(tests) - set(anew)}
-    if anew:
-        new = record(folder, anew, kernels, out)
-        known = {"modules": sorted({*known.get("modules", []), *new["modules"]})}
-        known |= {"tests": kept | new["tests"], "files": shown}
-        there.write_text(json.dumps(known))
-    return known | {"tests": {k: v for k, v in known["tests"].items() if k.split("::")[0] in tests}}
-
-
-def restore(folder: Path) -> None:
-    """Put every file of the package back that was changed."""
-    for path in (ROOT / "pcvm_pymc" / "core").rglob("*.py"):
-        there = folder / path.relative_to(ROOT)
-        if there.stat().st_mtime != path.stat().st_mtime:
-            shutil.copy2(path, there)
 
 
 def copied(folder: Path) -> Path:

@@ -33,7 +33,7 @@ NOTEBOOKS = {
 LINKS = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
-    "docs/faults.md": "../faults.md",
+    "docs/": "../",
     "benchmarks/README.md": "benchmarks.md",
     "notebooks/": "../notebooks/",
 }

@@ -155,7 +155,7 @@ class Problem:
 
         Together with the weights d has no mode, and what serves the posterior, which it concentrates on, is
         far too small for a mode, which shrinks besides. Unit scale predicts best of those tried
-        (``benchmarks/posterior_priors.py``).
+        (``benchmarks/README.md``).
         """
         prior = self.hyperprior
         if prior.rate_shape is None:

@@ -401,7 +401,7 @@ PAPER |= {"waveform": (10.40, 71.78, 26), "banana": (10.30, 72.13, 19)}
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(PAPER))
 def test_the_papers_number_of_vectors_is_enough(name, data_folder):
-    """Of an average of RBFs, as in the paper, and its projection: benchmarks/projection.py."""
+    """Of an average of RBFs, as in the paper, and its projection (docs/results.md)."""
     data, (error, rmse, size), rows = datasets.load(name, folder=data_folder), PAPER[name], []
     for k in range(len(data.train[:5])):
         X, y, X_test, y_test = data.split(k)

@@ -31,7 +31,7 @@ type CentresLike = int | ArrayLike | tuple[ArrayLike, ArrayLike] | None
 
 # k-means++ reads so many rows per basis at most: its cost is their number times that of the bases
 _CANDIDATES = 20
-MEANS = 30  # in all, chosen by what the posterior predicts: ten are too few (benchmarks/README.md)
+MEANS = 30  # in all, chosen by what the posterior predicts: ten are too few
 _RESTARTS, _MOST_ROUNDS = 4, 300  # of k-means, the best of which counts; rounds of one, a guard
 _ROUNDING = 1e-9  # of a column's largest entry: what differs by no more is the same row
 
