@@ -2,23 +2,20 @@
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
-from sklearn.compose import TransformedTargetRegressor
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_instance, check_real
-from pcvm_pymc.export.few_vectors import predicting, scaling
 
 
 def predict_interval(model: Any, X: ArrayLike, *, probability: float = 0.89) -> Array:
     """Return the posterior intervals of an estimator, also of the last step of a pipeline.
 
-    The other steps transform the rows before. Of a search the best estimator is taken, of a
-    TransformedTargetRegressor with a scaler the ends are those of the targets that it was given.
+    The other steps transform the rows before. Of a search the best estimator is taken.
 
     Parameters
     ----------
@@ -43,8 +40,7 @@ def predict_interval(model: Any, X: ArrayLike, *, probability: float = 0.89) -> 
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from sklearn.pipeline import make_pipeline
+    >>>     >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn.preprocessing import StandardScaler
     >>> from pcvm_pymc import PCVMClassifier, predict_interval
     >>> X = np.random.default_rng(0).normal(size=(60, 2))
@@ -58,20 +54,16 @@ def predict_interval(model: Any, X: ArrayLike, *, probability: float = 0.89) -> 
     if isinstance(model, Pipeline):
         rows = model[:-1].transform(X) if len(model) > 1 else X
         return predict_interval(model[-1], rows, probability=probability)
-    inside = predicting(model)
+    inside = model.estimator if isinstance(model, FrozenEstimator) else model
+    inside = getattr(inside, "best_estimator_", inside)
     if inside is not model:
         return predict_interval(inside, X, probability=probability)
-    if isinstance(model, TransformedTargetRegressor):
-        remedy = "Take the intervals of model.regressor_, and transform outside of it"
-        slope, shift = scaling("the transformer of the targets", model.transformer_, remedy)
-        ends = predict_interval(model.regressor_, X, probability=probability)
-        return np.sort((ends - np.squeeze(shift)) / np.squeeze(slope), axis=-1)
     own = getattr(model, "predict_interval", None)
     if own is None:
         raise ValueError(
             f"{type(model).__name__} has no intervals; needed PCVMClassifier, MPCVMClassifier or another "
-            "estimator of this package, or around it a Pipeline, a search with refit=True, or a "
-            "TransformedTargetRegressor"
+            "estimator of this package, or around it a Pipeline or a search with refit=True. Of a "
+            "TransformedTargetRegressor take those of regressor_, and transform their ends"
         )
     found: Array = own(X, probability=probability)
     return found
