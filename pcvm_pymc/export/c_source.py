@@ -78,8 +78,11 @@ def to_c(model: Any, name: str | None = None, *, return_std: bool = False) -> st
     >>> "void is_right(const double *x, double *p)" in to_c(model, "is_right")
     True
     """
-    if name is not None:
-        _check_name(name)
+    if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
+        raise ValueError(
+            f"name={shown(name)}; needed a letter of ASCII, then at most 49 letters, digits and single "
+            "underscores between them"
+        )
     scaler, model = _scaler_and_last(model)
     few = few_vectors_of(model, return_std, _REMEDY)
     is_several, link = len(few.weight) > 1, few.likelihood.name
@@ -94,30 +97,27 @@ def to_c(model: Any, name: str | None = None, *, return_std: bool = False) -> st
         use = f"f[0] /= sqrt(1.0 + {few.likelihood.spread!r} * variance);"
     name = name or ("predict_proba" if has.get("classes") else "predict")
     selected = _BLOCK.sub(lambda at: at[2] if has.get(at[1]) else at[3] or "", _PROGRAM.read_text())
-    return (
-        Template(selected)
-        .substitute(
-            name=name,
-            what=f"{'class probabilities' if has.get('classes') else 'mean of a target'}, {link}",
-            comment="\n   ".join(_comment(few)),
-            n_vectors=few.centres.shape[0],
-            n_features=few.n_features,
-            n_columns=few.centres.shape[1],
-            n_scores=len(few.weight),
-            n_ranks=len(few.ranks),
-            n_classes=0 if few.classes is None else len(few.classes),
-            arrays="".join(_array(each, values) for each, values in arrays.items()),
-            unit=repr(UNIT),
-            term=_C_TERMS[few.kernel.order],
-            profile=_C_PROFILES[few.kernel.name],
-            use_of_variance=use,
-            link=_LINKS.get(link, "").format(flip=_number(getattr(few.likelihood, "flip", 0.0))),
-            probability="@own(f, c)" if is_several else "@link(c ? f[0] : -f[0])",
-            argument=", double *std" if return_std else "",
-            store="\n    *std = f[1];" if return_std else "",
-        )
-        .replace("@", f"{name}_")
+    source = Template(selected).substitute(
+        name=name,
+        what=f"{'class probabilities' if has.get('classes') else 'mean of a target'}, {link}",
+        comment="\n   ".join(_comment(few)),
+        n_vectors=few.centres.shape[0],
+        n_features=few.n_features,
+        n_columns=few.centres.shape[1],
+        n_scores=len(few.weight),
+        n_ranks=len(few.ranks),
+        n_classes=0 if few.classes is None else len(few.classes),
+        arrays="".join(_array(each, values) for each, values in arrays.items()),
+        unit=repr(UNIT),
+        term=_C_TERMS[few.kernel.order],
+        profile=_C_PROFILES[few.kernel.name],
+        use_of_variance=use,
+        link=_LINKS.get(link, "").format(flip=_number(getattr(few.likelihood, "flip", 0.0))),
+        probability="@own(f, c)" if is_several else "@link(c ? f[0] : -f[0])",
+        argument=", double *std" if return_std else "",
+        store="\n    *std = f[1];" if return_std else "",
     )
+    return source.replace("@", f"{name}_")
 
 
 def _arrays(few: FewVectors, scaler: Any) -> dict[str, NDArray[Any]]:
@@ -149,15 +149,6 @@ def _comment(few: FewVectors) -> list[str]:
     elif few.covariance is not None:
         lines.append("std: its standard deviation, noise included, is written.")
     return lines
-
-
-def _check_name(name: Any) -> None:
-    """Raise unless it is a name in C and in C++, which may still be one of their own words."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(
-            f"name={shown(name)}; needed a letter of ASCII, then at most 49 letters, digits and single "
-            "underscores between them"
-        )
 
 
 def _scaler_and_last(model: Any) -> tuple[StandardScaler | None, Any]:

@@ -1,6 +1,6 @@
 """The numbers that an export consists of: centres, widths and weights of a fitted model."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from pcvm_pymc.core.pieces.encoding import UNKNOWN, Encoding
+from pcvm_pymc.core.pieces.encoding import UNKNOWN
 from pcvm_pymc.core.pieces.kernels import PerCentre, Radial
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.transforms import Viewed
@@ -115,9 +115,7 @@ def few_vectors_of(model: Any, return_std: bool, remedy: str = "") -> FewVectors
     )
 
 
-def _columns(
-    encoding: Encoding | None, levels: Mapping[int, NDArray[Any]], words: Collection[int]
-) -> dict[str, NDArray[Any]]:
+def _columns(encoding: Any, levels: Any, words: Any) -> dict[str, NDArray[Any]]:
     """Return what the columns of an encoding are, as `FewVectors` has them."""
     if encoding is None:
         return {}

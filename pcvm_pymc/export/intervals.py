@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
@@ -15,7 +17,8 @@ from pcvm_pymc.core.pieces.validation import check_instance, check_real
 def predict_interval(model: Any, X: ArrayLike, *, probability: float = 0.89) -> Array:
     """Return the posterior intervals of an estimator, also of the last step of a pipeline.
 
-    The other steps transform the rows before. Of a search the best estimator is taken.
+    The other steps transform the rows before. Of a search the best estimator is taken, of a
+    TransformedTargetRegressor the ends are transformed as its predictions are.
 
     Parameters
     ----------
@@ -54,6 +57,10 @@ def predict_interval(model: Any, X: ArrayLike, *, probability: float = 0.89) -> 
     if isinstance(model, Pipeline):
         rows = model[:-1].transform(X) if len(model) > 1 else X
         return predict_interval(model[-1], rows, probability=probability)
+    if isinstance(model, TransformedTargetRegressor):
+        ends = predict_interval(model.regressor_, X, probability=probability)
+        given = model.transformer_.inverse_transform(ends.reshape(-1, 1))
+        return np.sort(np.reshape(given, ends.shape), axis=-1)
     inside = model.estimator if isinstance(model, FrozenEstimator) else model
     inside = getattr(inside, "best_estimator_", inside)
     if inside is not model:
@@ -62,8 +69,8 @@ def predict_interval(model: Any, X: ArrayLike, *, probability: float = 0.89) -> 
     if own is None:
         raise ValueError(
             f"{type(model).__name__} has no intervals; needed PCVMClassifier, MPCVMClassifier or another "
-            "estimator of this package, or around it a Pipeline or a search with refit=True. Of a "
-            "TransformedTargetRegressor take those of regressor_, and transform their ends"
+            "estimator of this package, or around it a Pipeline, a search with refit=True, or a "
+            "TransformedTargetRegressor"
         )
     found: Array = own(X, probability=probability)
     return found
