@@ -10,8 +10,10 @@ from functools import cache
 from itertools import product
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pytest
+import skl2onnx
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from problems import blobs, fixed_rng, refused
@@ -98,16 +100,13 @@ def in_c(model, rows, folder, **options):
 
 def run(graph, given):
     """Return what a graph gives, by the names of its outputs."""
-    runtime = pytest.importorskip("onnxruntime")
-    session = runtime.InferenceSession(
-        graph.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    content, cpu = graph.SerializeToString(), ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(content, providers=cpu)
     names = [each.name for each in session.get_outputs()]
     return dict(zip(names, session.run(names, given), strict=True))
 
 
 def in_onnx(model, rows, **options):
-    pytest.importorskip("skl2onnx")
     return run(pcvm.to_onnx(model, **options), {"X": rows})
 
 
@@ -212,7 +211,6 @@ def test_exports_list_the_levels_of_words_by_their_codes():
         r"x[2] = 2: the level '\\'.",
         "x[2] = any other number: an unknown level.",
     ]
-    pytest.importorskip("skl2onnx")
     (levels,) = pcvm.to_onnx(model).metadata_props
     assert (levels.key, json.loads(levels.value)) == ("levels", {"2": LEVELS[2]})
 
@@ -281,21 +279,15 @@ CODED_PIPELINE = by_column(ORDINAL, clone(SMALL).set_params(categorical_features
 SEARCH = {"pcvmclassifier__n_vectors": [3, 4]}
 PIPELINES = {
     "imputer and scaler": (FILLED, GAPS, LABEL > 0),
-    "imputer, several classes": (
-        make_pipeline(SimpleImputer(), pcvm.MPCVMClassifier(**UP)),
-        GAPS,
-        WORDS,
-    ),
+    "several classes": (make_pipeline(SimpleImputer(), pcvm.MPCVMClassifier(**UP)), GAPS, WORDS),
     "column transformer with encoder": (ENCODED, FRAME, LABEL),
     "categories of our own": (CODED_PIPELINE, FRAME, LABEL),
     "search": (GridSearchCV(ENCODED, SEARCH, cv=2), FRAME, LABEL),
-    "search with imputer": (GridSearchCV(FILLED, SEARCH, cv=2), GAPS, CLASS > 0),
 }
 
 
 def in_skl2onnx(model, rows, new, **options):
     """Return what the graph of skl2onnx gives of new rows, in double precision."""
-    skl2onnx = pytest.importorskip("skl2onnx")
     register_onnx()
     given = {"X": new}
     if rows is FRAME:
@@ -335,7 +327,6 @@ def test_skl2onnx_takes_single_precision_and_its_own_options():
 
 
 def test_what_skl2onnx_cannot_have_is_refused():
-    skl2onnx = pytest.importorskip("skl2onnx")
     register_onnx()
     refused("is an average", skl2onnx.to_onnx, PCVM(scale=1.0, basis=FEW).fit(X, LABEL), X[:1])
     refused("target_opset=15; needed 17", skl2onnx.to_onnx, fitted("logit"), X[:1], target_opset=15)

@@ -104,9 +104,10 @@ def register_onnx() -> None:
     >>> from pcvm_pymc import PCVMClassifier
     >>> from pcvm_pymc.export import register_onnx
     >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> pipeline = make_pipeline(RobustScaler(), PCVMClassifier(width=1.0, n_vectors=2))
+    >>> few = PCVMClassifier(width=1.0, n_vectors=2)
+    >>> pipeline = make_pipeline(RobustScaler(), few).fit(X, X[:, 0] > 0)
     >>> register_onnx()
-    >>> model = to_onnx(pipeline.fit(X, X[:, 0] > 0), X[:1], options={"zipmap": False})
+    >>> model = to_onnx(pipeline, X[:1], options={"zipmap": False})
     >>> [each.name for each in model.graph.output]
     ['label', 'probabilities']
     """
