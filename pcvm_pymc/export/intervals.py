@@ -43,7 +43,8 @@ def predict_interval(model: Any, X: ArrayLike, *, probability: float = 0.89) -> 
 
     Examples
     --------
-    >>>     >>> from sklearn.pipeline import make_pipeline
+    >>> import numpy as np
+    >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn.preprocessing import StandardScaler
     >>> from pcvm_pymc import PCVMClassifier, predict_interval
     >>> X = np.random.default_rng(0).normal(size=(60, 2))

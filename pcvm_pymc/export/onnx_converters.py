@@ -164,7 +164,8 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     if not is_regression:  # the option `nocl` numbers them
         classes = get_label_classes(scope, operator.raw_operator).tolist()
         kind = object if isinstance(classes[0], str) else np.int64
-        few = replace(few, classes=np.array(classes, dtype=kind))
+        coded = [each.encode() if kind is object else each for each in classes]
+        few = replace(few, classes=np.array(coded, dtype=kind))
     x = _input(scope, operator, container).op("Cast", to=TensorProto.DOUBLE)
     for node, output in zip(predictions(x, few), outputs, strict=True):
         kind = guess_proto_type(output.type)
