@@ -15,9 +15,10 @@ from pcvm_pymc.core.pieces.encoding import UNIT
 from pcvm_pymc.core.pieces.validation import shown
 from pcvm_pymc.export.few_vectors import FewVectors, few_vectors_of
 
-# @ is the function's name and an underscore: no two exports, nor a local, have a name in common
+# of the program, what a model needs: an array or a kind of likelihood that it has
 _BLOCK = re.compile(r"#if (\w+)\n(.*?)(?:#else\n(.*?))?#endif\n", re.DOTALL)
-_PROGRAM = Path(__file__).with_name("predict.c")
+# @ is the function's name and an underscore: no two exports, nor a local, have a name in common
+_PROGRAM = Path(__file__).with_name("predict.c").read_text(encoding="ascii")
 #: by the name of the kernel: g(s) in C
 _C_PROFILES = {"rbf": "exp(-distance)", "laplacian": "exp(-distance)"}
 _C_TERMS = {1: "fabs(u)", 2: "u * u"}  # of a feature in s, by the kernel's order
@@ -96,7 +97,7 @@ def to_c(model: Any, name: str | None = None, *, return_std: bool = False) -> st
         # the latent value is moved towards zero by its variance
         use = f"f[0] /= sqrt(1.0 + {few.likelihood.spread!r} * variance);"
     name = name or ("predict_proba" if has.get("classes") else "predict")
-    selected = _BLOCK.sub(lambda at: at[2] if has.get(at[1]) else at[3] or "", _PROGRAM.read_text())
+    selected = _BLOCK.sub(lambda at: at[2] if has.get(at[1]) else at[3] or "", _PROGRAM)
     source = Template(selected).substitute(
         name=name,
         what=f"{'class probabilities' if has.get('classes') else 'mean of a target'}, {link}",

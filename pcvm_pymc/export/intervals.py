@@ -73,5 +73,4 @@ def predict_interval(model: Any, X: ArrayLike, *, probability: float = 0.89) -> 
             "estimator of this package, or around it a Pipeline, a search with refit=True, or a "
             "TransformedTargetRegressor"
         )
-    found: Array = own(X, probability=probability)
-    return found
+    return own(X, probability=probability)
