@@ -39,7 +39,7 @@ _MODULES = {
     "estimators.sparse_probit": ("SparseProbitClassifier",),
     "export.c_source": ("to_c",),
     "export.intervals": ("predict_interval",),
-    "export.onnx_graph": ("to_onnx",),
+    "export.onnx_converters": ("to_onnx",),
     "assessment.select": ("select_width", "select"),
     "assessment.kernel_validity": ("validity",),
     "assessment.leave_one_out": ("loo",),

@@ -119,7 +119,7 @@ KINDS = {
     "basis": lambda: [0, -1, 10**6, 2.5, "all", True, np.ones((3, 7)), Odd(), {}, [[np.nan, 1.0]]],
     "widths": lambda: [[], 3, "x", [0.0], [-1.0], [np.nan], [np.inf], [[1.0]], Odd(), [1j], {}],
     "name": lambda: [3, None, "", [], b"x", 1.5, Odd(), True],
-    "C name": lambda: [3, "", "exp", "_a", "1a", "a b", [], Odd(), True],
+    "C name": lambda: [3, "", "a-b", "_a", "1a", "a b", [], Odd(), True],
     "sizes": lambda: [[], 3, "x", [-1], [2.5], [10**6], ["a"], Odd(), {}, [np.nan], [True]],
 }
 #: the kind of an argument of this name, where a call says nothing else

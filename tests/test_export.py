@@ -1,54 +1,48 @@
-"""Models of few vectors elsewhere: in ONNX, and in C."""
+"""Models of few vectors elsewhere: in ONNX, also within pipelines, and in C."""
 
 import ctypes
 import json
-import re
 import shutil
 import subprocess
 import sys
-from contextlib import suppress
 from copy import copy
 from functools import cache
 from itertools import product
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pytest
+import skl2onnx
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from problems import blobs, fixed_rng, refused
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor, make_column_transformer
-from sklearn.decomposition import PCA
-from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.kernels import KERNELS, Radial, design_matrix
 from pcvm_pymc.core.pieces.likelihoods import StudentT
 from pcvm_pymc.core.probabilities import class_probability
-from pcvm_pymc.export.c_names import check_c_name
+from pcvm_pymc.export import register_onnx
 
 X, LABEL = blobs(60, seed=31, fixed=True)
 CLASS = np.digitize(X[:, 1], [-0.5, 0.4])
 FEW = (X[:15], LABEL[:15])
 # each would end or spoil a comment, if it could
-WORDS = np.array(["*/ int", "/*?\\\u00e9??/", "'high\"\n\\"])[CLASS]
+WORDS = np.array(["*/ int", "/*?\\\u00e9??/", "'high\"\n\\$x@"])[CLASS]
 TARGET = 7.0 + 3.0 * np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1]
 NEW = np.vstack([3 * fixed_rng(0).normal(size=(40, 2)), [[1e3, -1e3], [0, 0]]])
 
 UP = {"width": 1.5, "estimation": "bottom-up"}
 RADIAL = [name for name, kind in KERNELS.items() if issubclass(kind, Radial)]
-SCALERS = RobustScaler(quantile_range=(10, 80)), "passthrough", MinMaxScaler((-2, 1))
-MORE = MaxAbsScaler(), StandardScaler(with_mean=False)
-IDLE = StandardScaler(with_std=False), RobustScaler(with_scaling=False)
 PCVM, RVM = pcvm.PCVMClassifier, pcvm.RVMClassifier
 MACHINE = RVM(width=1.5)
-LAST = PCVM(estimation="bottom-up", width=[1.0, 2.0])
 ONE = pcvm.SparseProbitClassifier(features="kernel", prior="laplace", width=1.5)
 MODELS = {
     "projection of an average": (PCVM(n_vectors=4, basis=FEW), LABEL),
@@ -61,11 +55,6 @@ MODELS = {
     "mPCVM2": (pcvm.MPCVMClassifier(**UP), WORDS),
     "mRVM1": (pcvm.MRVMClassifier(width=1.5), CLASS),
     "one from the rest": (ONE, CLASS),
-    "ten vectors after a scaler": (make_pipeline(StandardScaler(), PCVM(n_vectors=10)), LABEL),
-    "several scalers": (make_pipeline(*SCALERS, *MORE, LAST), LABEL),
-    "scalers that do nothing": (make_pipeline(*IDLE, pcvm.MRVMClassifier(width=1.5)), CLASS),
-    "a search": (GridSearchCV(make_pipeline(StandardScaler(), LAST), {}, cv=2), LABEL > 0),
-    "frozen": (FrozenEstimator(clone(MACHINE).fit(X, LABEL)), LABEL),
 }
 
 
@@ -73,18 +62,12 @@ def regressor(**given):
     return pcvm.RVMRegressor(**{"width": 1.0, "std": "weights"} | given)
 
 
-INNER = make_pipeline(RobustScaler(), regressor())
-TRANSFORMED = TransformedTargetRegressor(INNER, transformer=StandardScaler())
 REGRESSIONS = {
     "normal": (regressor(), TARGET),
     "Student-t": (regressor(width=[1.0, 3.0], likelihood="student-t"), TARGET),
     "no variance": (regressor(likelihood=StudentT(0.3, 1.5)), TARGET),
     "known noise, few bases": (regressor(noise=0.5, basis=4), TARGET),
-    "targets about zero": (regressor(), TARGET - TARGET.mean()),
     "constant targets": (regressor(), np.full(len(X), 3.0)),
-    "a pipeline": (make_pipeline(*SCALERS, regressor()), TARGET),
-    "scaled targets": (TRANSFORMED, TARGET),
-    "targets as they are": (TransformedTargetRegressor(INNER), TARGET),
 }
 
 
@@ -115,42 +98,47 @@ def in_c(model, rows, folder, **options):
     return found
 
 
-def in_onnx(model, rows, **options):
-    """Return what the graph gives, by the names of its outputs."""
-    pytest.importorskip("onnx")
-    runtime = pytest.importorskip("onnxruntime")
-    content, cpu = pcvm.to_onnx(model, **options).SerializeToString(), ["CPUExecutionProvider"]
-    session = runtime.InferenceSession(content, providers=cpu)
+def run(graph, given):
+    """Return what a graph gives, by the names of its outputs."""
+    content, cpu = graph.SerializeToString(), ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(content, providers=cpu)
     names = [each.name for each in session.get_outputs()]
-    return dict(zip(names, session.run(names, {"X": rows}), strict=True))
+    return dict(zip(names, session.run(names, given), strict=True))
+
+
+def in_onnx(model, rows, **options):
+    return run(pcvm.to_onnx(model, **options), {"X": rows})
+
+
+def assert_exports_give(model, codes, rows, folder, atol=1e-12):
+    """Compare exports at rows of codes with what a model predicts of the rows; a regression's twice."""
+    if hasattr(model, "classes_"):
+        expected, found = model.predict_proba(rows), in_onnx(model, codes)["probabilities"]
+        in_program = in_c(model, codes, folder)
+    else:
+        expected = np.column_stack(model.predict(rows, return_std=True))
+        found = np.hstack(list(in_onnx(model, codes, return_std=True).values()))
+        in_program = in_c(model, codes, folder, return_std=True)
+    np.testing.assert_allclose(in_program, expected, rtol=1e-11, atol=atol)
+    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=atol)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_c_and_onnx_have_the_classifiers_probabilities_and_labels(name, tmp_path):
     model = fitted(name)
     # the estimator's own rule for several classes leaves 1e-8
-    close = {"atol": 1e-8 if len(model.classes_) > 2 else 1e-12}
-    expected = model.predict_proba(NEW)
-    np.testing.assert_allclose(in_c(model, NEW, tmp_path), expected, **close)
-    found = in_onnx(model, NEW)
-    np.testing.assert_allclose(found["probabilities"], expected, **close)
-    assert found["label"].tolist() == model.predict(NEW).tolist()
+    assert_exports_give(model, NEW, NEW, tmp_path, 1e-8 if len(model.classes_) > 2 else 1e-12)
+    assert in_onnx(model, NEW)["label"].tolist() == model.predict(NEW).tolist()
 
 
 @pytest.mark.parametrize("name", REGRESSIONS)
 def test_c_and_onnx_have_a_regressions_mean_and_standard_deviation(name, tmp_path):
     model, y = REGRESSIONS[name]
     model = clone(model).fit(X, y)
-    mean, close = model.predict(NEW)[:, None], {"rtol": 1e-11, "atol": 1e-11}
-    np.testing.assert_allclose(in_c(model, NEW, tmp_path), mean, **close)
-    np.testing.assert_allclose(in_onnx(model, NEW)["variable"], mean, **close)
-    # TransformedTargetRegressor has none itself
-    scale = model.transformer_.scale_ if name == "scaled targets" else 1.0
-    _, std = getattr(model, "regressor_", model).predict(NEW, return_std=True)
-    both = np.hstack([mean, scale * std[:, None]])
-    np.testing.assert_allclose(in_c(model, NEW, tmp_path, return_std=True), both, **close)
-    found = np.hstack(list(in_onnx(model, NEW, return_std=True).values()))
-    np.testing.assert_allclose(found, both, **close)
+    assert_exports_give(model, NEW, NEW, tmp_path, 1e-11)
+    mean = model.predict(NEW)[:, None]
+    np.testing.assert_allclose(in_c(model, NEW, tmp_path), mean, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(in_onnx(model, NEW)["variable"], mean, rtol=1e-11, atol=1e-11)
 
 
 def test_the_standard_deviation_of_a_process_is_refused_and_its_mean_is_not(tmp_path):
@@ -161,7 +149,7 @@ def test_the_standard_deviation_of_a_process_is_refused_and_its_mean_is_not(tmp_
 
 
 # of two categories by their numbers; words would end or spoil a comment, if they could
-LEVELS = {2: ["*/ int @", "??/\n", "\\"], 3: [10.0, 20.0, 40.0]}
+LEVELS = {2: ["*/ int @", "??/\n", "\\"], 3: [10.0, 20.0, -1.0]}
 
 
 def table(codes):
@@ -181,100 +169,50 @@ THIRD = np.digitize(CODED, [-0.5, 0.5])
 CODES[::7, 0], CODES[::9, 2] = np.nan, np.nan  # features 1 and 3 are missing in new rows alone
 EACH = [0, 1, 2, -1, np.nan]
 NEW_CODES = np.array([*product([0.3, np.nan], [-0.8, np.nan], EACH, EACH)])
+NEW_TABLE = table(NEW_CODES)
+# an export takes words by their codes, and numbers as they are
+GIVEN = np.column_stack([NEW_CODES[:, :3], NEW_TABLE[3].to_numpy(dtype=float)])
 
 MIXED = {"categorical_features": [2, 3]}
 MIXED_MODELS = {
     "projection of an average": (PCVM(n_vectors=5, basis=30, **MIXED), CODED > 0),
-    "bottom-up, laplacian": (PCVM(**UP, kernel="laplacian", **MIXED), CODED > 0),
     "width per feature": (PCVM(width=[1.0, 3.0, 2.0, 1.5], estimation="em", **MIXED), CODED > 0),
     "RVM": (RVM(width=1.5, **MIXED), CODED > 0),
-    "mPCVM, projection": (pcvm.MPCVMClassifier(width=1.5, n_vectors=6, **MIXED), THIRD),
     "mRVM1": (pcvm.MRVMClassifier(width=1.5, **MIXED), THIRD),
-    "one from the rest": (clone(ONE).set_params(**MIXED), CODED > 0),
+    "a regression": (regressor(width=1.5, **MIXED), 7.0 + CODED),
 }
-
-
-def assert_exports_give(expected, model, rows, folder, atol=1e-12):
-    """Compare exports at rows of numbers and codes with the classifier's probabilities."""
-    np.testing.assert_allclose(in_c(model, rows, folder), expected, rtol=0, atol=atol)
-    found = in_onnx(model, rows)["probabilities"]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
-
-
-@cache
-def mixed(name):
-    model, y = MIXED_MODELS[name]
-    return clone(model).fit(table(CODES), y)
 
 
 @pytest.mark.parametrize("name", MIXED_MODELS)
 def test_c_and_onnx_take_categories_and_missing_values(name, tmp_path):
-    expected = mixed(name).predict_proba(table(NEW_CODES))
-    assert len(np.unique(expected[:, 0])) > 20
+    model, y = MIXED_MODELS[name]
+    model = clone(model).fit(table(CODES), y)
     # the estimator's own rule for several classes leaves more
-    atol = 1e-10 if expected.shape[1] > 2 else 1e-12
-    assert_exports_give(expected, mixed(name), NEW_CODES, tmp_path, atol)
+    assert_exports_give(model, GIVEN, NEW_TABLE, tmp_path, 1e-10)
 
 
-def test_a_regression_takes_categories_and_missing_values(tmp_path):
-    model = regressor(width=1.5, **MIXED).fit(table(CODES), 7.0 + CODED)
-    both = np.column_stack(model.predict(table(NEW_CODES), return_std=True))
-    close = {"rtol": 1e-11, "atol": 1e-11}
-    np.testing.assert_allclose(in_c(model, NEW_CODES, tmp_path, return_std=True), both, **close)
-    found = np.hstack(list(in_onnx(model, NEW_CODES, return_std=True).values()))
-    np.testing.assert_allclose(found, both, **close)
-
-
-@pytest.mark.parametrize("scaler", [None, StandardScaler(), MinMaxScaler((-2, 1))])
-def test_ranks_are_part_of_an_export(scaler, tmp_path):
+def test_ranks_are_part_of_an_export(tmp_path):
     rng = fixed_rng(7)
     x = rng.normal(size=(150, 3))
     rows, new = np.exp(1.5 * x), np.exp(2.0 * rng.normal(size=(40, 3)))  # also outside the rows
     rows[:5, 1], new[:5, 1] = np.nan, np.nan
-    last = pcvm.RVMRegressor(std="weights", random_state=0)
-    model = make_pipeline(scaler, last) if scaler else last
+    model = pcvm.RVMRegressor(std="weights", random_state=0)
     model.fit(rows, np.sin(x[:, 0]) + x[:, 2] + 0.1 * rng.normal(size=150))
-    assert last.kernel_ == "rbf of ranks"
-    both = np.column_stack(model.predict(new, return_std=True))
-    close = {"rtol": 1e-11, "atol": 1e-11}
-    np.testing.assert_allclose(in_c(model, new, tmp_path, return_std=True), both, **close)
-    found = np.hstack(list(in_onnx(model, new, return_std=True).values()))
-    np.testing.assert_allclose(found, both, **close)
+    assert model.kernel_ == "rbf of ranks"
+    assert_exports_give(model, new, new, tmp_path, 1e-11)
 
 
-# the other scalers do not centre first, and lose the digits themselves
-BEFORE = {StandardScaler(): 2.0**40, MinMaxScaler((-2, 1)): 1.0, MaxAbsScaler(): 1.0}
-
-
-@pytest.mark.parametrize(("scaler", "offset"), BEFORE.items())
-def test_scalers_of_numbers_that_are_missing_leave_codes_as_they_are(scaler, offset, tmp_path):
-    far = np.array([offset, 0.0, 0.0, 0.0])
-    last = RVM(width=1.5, categorical_features=[3])
-    # no scaler brings the medians to zero
-    model = make_pipeline(clone(scaler), RobustScaler(with_centering=False), last)
-    values, new = [table(each)[3].to_numpy(dtype=float) for each in (CODES, NEW_CODES)]
-    model.fit(np.column_stack([CODES[:, :3] + far[:3], values]), CODED > 0)
-    expected = model.predict_proba(np.column_stack([NEW_CODES[:, :3] + far[:3], new]))
-    assert_exports_give(expected, model, NEW_CODES + far, tmp_path)
-
-
-def test_exports_list_the_levels_by_their_codes():
-    model = mixed("RVM")
-    head = pcvm.to_c(model).partition("*/")[0]
-    lines = [line.strip() for line in head.splitlines()]
-    assert lines[2:5] == [
+def test_exports_list_the_levels_of_words_by_their_codes():
+    model = RVM(width=1.5, **MIXED).fit(table(CODES), CODED > 0)
+    lines = [line.strip() for line in pcvm.to_c(model).partition("*/")[0].splitlines()]
+    assert lines[2:6] == [
         r"x[2] = 0: the level '\x2a/ int \x40'.",
         r"x[2] = 1: the level '??/\n'.",
         r"x[2] = 2: the level '\\'.",
+        "x[2] = any other number: an unknown level.",
     ]
-    assert lines[8:10] == [
-        "x[3] = 2: the level 40.0.",
-        "x[3] = any other number: an unknown level.",
-    ]
-    pytest.importorskip("onnx")
     (levels,) = pcvm.to_onnx(model).metadata_props
-    found = {int(j): each for j, each in json.loads(levels.value).items()}
-    assert (levels.key, found) == ("levels", LEVELS)
+    assert (levels.key, json.loads(levels.value)) == ("levels", {"2": LEVELS[2]})
 
 
 FAR = np.vstack([NEW, [[1e6, -1e6], [1e300, 0.0], [np.inf, -np.inf]]])
@@ -302,79 +240,136 @@ def test_saturated_probabilities(name, exponent, shift, tmp_path_factory):
         assert graph["label"][: len(NEW)].tolist() == model.classes_[likeliest].tolist()
 
 
-def test_an_offset_of_the_features_or_between_them_costs_no_digits(tmp_path):
-    apart = X + 1e8 * (LABEL[:, None] > 0)
-    scaled = make_pipeline(StandardScaler(), MACHINE)
-    for one, rows, new in ((scaled, X + 2.0**40, NEW + 2.0**40), (MACHINE, apart, NEW + 1e8)):
-        model = clone(one).fit(rows, X[:, 1] > 0)
-        expected = model.predict_proba(new)
-        np.testing.assert_allclose(in_c(model, new, tmp_path), expected, atol=1e-12)
-        np.testing.assert_allclose(in_onnx(model, new)["probabilities"], expected, atol=1e-12)
+def test_an_offset_between_features_costs_no_digits(tmp_path):
+    rows, new = X + 1e8 * (LABEL[:, None] > 0), NEW + 1e8
+    assert_exports_give(clone(MACHINE).fit(rows, X[:, 1] > 0), new, new, tmp_path)
 
 
-HEADERS = "math complex stdio stdlib string ctype time wchar wctype signal setjmp fenv tgmath"
-INCLUDES = "".join(f"#include <{each}.h>\n" for each in HEADERS.split())
+# --- pipelines -----------------------------------------------------------------------------------
+
+SCALERS = [{}, {"with_mean": False}, {"with_std": False}, {"with_mean": False, "with_std": False}]
+
+
+@pytest.mark.parametrize("options", SCALERS)
+def test_c_has_a_scaler_before_the_vectors(options, tmp_path):
+    far = 2.0**40 * options.get("with_mean", True)  # else the digits are lost before
+    model = make_pipeline(StandardScaler(**options), MACHINE).fit(X + far, LABEL)
+    found = in_c(model, NEW + far, tmp_path)
+    np.testing.assert_allclose(found, model.predict_proba(NEW + far), atol=1e-12)
+
+
+GAPS = np.where(fixed_rng(8).random(X.shape) < 0.2, np.nan, X)
+NEW_GAPS = np.vstack([NEW, [[np.nan, 0.5], [np.nan, np.nan]]])
+FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "town": np.where(LABEL > 0, "Hull", "York")})
+FRAME.loc[::4, "town"] = "Ayr"
+NEW_FRAME = pd.DataFrame({"a": NEW[:, 0], "b": NEW[:, 1], "town": "York"})
+NEW_FRAME.loc[::3, "town"] = "Rome"  # unknown
+SMALL = PCVM(n_vectors=4, width=1.5, random_state=0)
+FILLED = make_pipeline(SimpleImputer(), StandardScaler(), SMALL)
+
+
+def by_column(encoder, last):
+    columns = (StandardScaler(), ["a", "b"]), (encoder, ["town"])
+    return make_pipeline(make_column_transformer(*columns), last)
+
+
+ORDINAL = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+ENCODED = by_column(OneHotEncoder(handle_unknown="ignore", sparse_output=False), SMALL)
+CODED_PIPELINE = by_column(ORDINAL, clone(SMALL).set_params(categorical_features=[2]))
+SEARCH = {"pcvmclassifier__n_vectors": [3, 4]}
+PIPELINES = {
+    "imputer and scaler": (FILLED, GAPS, LABEL > 0),
+    "several classes": (make_pipeline(SimpleImputer(), pcvm.MPCVMClassifier(**UP)), GAPS, WORDS),
+    "column transformer with encoder": (ENCODED, FRAME, LABEL),
+    "categories of our own": (CODED_PIPELINE, FRAME, LABEL),
+    "search": (GridSearchCV(ENCODED, SEARCH, cv=2), FRAME, LABEL),
+}
+
+
+def in_skl2onnx(model, rows, new, **options):
+    """Return what the graph of skl2onnx gives of new rows, in double precision."""
+    register_onnx()
+    given = {"X": new}
+    if rows is FRAME:
+        kinds = {"a": float, "b": float, "town": object}
+        given = {name: new[[name]].to_numpy(dtype=kind) for name, kind in kinds.items()}
+    return run(skl2onnx.to_onnx(model, rows[:1], options=options), given)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_skl2onnx_exports_what_is_around_our_classifiers(name):
+    model, rows, y = PIPELINES[name]
+    model = clone(model).fit(rows, y)
+    new = NEW_FRAME if rows is FRAME else NEW_GAPS
+    found = in_skl2onnx(model, rows, new, zipmap=False)
+    np.testing.assert_allclose(found["probabilities"], model.predict_proba(new), rtol=0, atol=1e-9)
+    assert found["label"].tolist() == model.predict(new).tolist()
+
+
+def test_skl2onnx_exports_a_regression_and_its_standard_deviation():
+    model = make_pipeline(MinMaxScaler(), regressor()).fit(X, TARGET)
+    mean, std = model.predict(NEW, return_std=True)
+    found = in_skl2onnx(model, X, NEW, rvmregressor__return_std=True)
+    np.testing.assert_allclose(found["variable"][:, 0], mean, rtol=1e-9)
+    np.testing.assert_allclose(found["std"][:, 0], std, rtol=1e-9)
+    assert list(in_skl2onnx(model, X, NEW)) == ["variable"]
+
+
+def test_skl2onnx_takes_single_precision_and_its_own_options():
+    model = clone(FILLED).fit(GAPS, CLASS > 0)
+    found = in_skl2onnx(
+        model, GAPS.astype("f"), NEW.astype("f")
+    )  # by default maps, one for each row
+    probability = [list(each.values()) for each in found["output_probability"]]
+    np.testing.assert_allclose(probability, model.predict_proba(NEW), atol=1e-5)
+    found = in_skl2onnx(model, GAPS, NEW, zipmap=False, nocl=True)
+    assert found["label"].dtype == np.int64
+
+
+def test_what_skl2onnx_cannot_have_is_refused():
+    register_onnx()
+    refused("is an average", skl2onnx.to_onnx, PCVM(scale=1.0, basis=FEW).fit(X, LABEL), X[:1])
+    refused("target_opset=15; needed 17", skl2onnx.to_onnx, fitted("logit"), X[:1], target_opset=15)
+
+
+# --- names and refusals --------------------------------------------------------------------------
+
 OUR_OWN = (
-    "x p f j k c i u t r z square phi latent link own centre width weight origin known level value"
+    "x p f j k c i u t r z square phi latent link own centre width weight known level value rank"
 )
 
 
-def accepted(name):
-    with suppress(ValueError):
-        return check_c_name(name) is None
-
-
 @pytest.mark.parametrize("dialect", ["c99", "gnu17", "c++17"])
-def test_every_name_that_is_accepted_compiles(dialect):
-    language = "c++" if "+" in dialect else "c"
-    words = set(OUR_OWN.split())
-    for what in (["-E"], ["-E", "-dM"]):  # what headers declare and define
-        command = [shutil.which("gcc") or pytest.skip("no compiler"), *what, "-D_GNU_SOURCE", "-"]
-        made = subprocess.run(command, input=INCLUDES, capture_output=True, text=True, check=True)
-        words |= set(re.findall(r"[A-Za-z]\w*", made.stdout))
-    names = sorted(filter(accepted, words))
-    assert set(OUR_OWN.split()) < set(names)
-    source = pcvm.to_c(mixed("bottom-up, laplacian"), "the_name")
-    every = "".join(source.replace("the_name", name) for name in names)
-    built(every, f"-std={dialect}", "-fsyntax-only", language=language)
+def test_a_name_may_be_one_that_the_source_has_itself(dialect):
+    models = [fitted("one from the rest"), RVM(width=1.5, **MIXED).fit(table(CODES), CODED > 0)]
+    for model in models:
+        every = "".join(pcvm.to_c(model, name) for name in OUR_OWN.split())
+        built(every, f"-std={dialect}", "-fsyntax-only", language="c++" if "+" in dialect else "c")
 
 
-@given(st.one_of(st.text(max_size=60), st.from_regex(r"[A-Za-z_]\w*", fullmatch=True)))
-def test_other_names_are_refused_or_plain(name):
-    assert not accepted(name) or re.fullmatch("[A-Za-z][A-Za-z0-9_]{,49}", name, re.ASCII)
+@pytest.mark.parametrize("name", ["", "_a", "1a", "a b", "a__b", "a_", "\u00e9", "a" * 51, 3])
+def test_what_is_no_name_in_c_is_refused(name):
+    refused("needed a letter of ASCII", pcvm.to_c, None, name)
 
 
-def test_names_of_c_are_refused():
-    for name in ["exp", "int", "main", "log", "inline", "isnan", "co_await", "linux", "M_PI"]:
-        words = f"name='{name}' is kept .*; needed another, such as 'my_{name}'"
-        refused(words, pcvm.to_c, None, name)
+def test_without_skl2onnx_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "skl2onnx", None)
+    words = r'pip install "pcvm-pymc\[onnx\]"'
+    refused(words, register_onnx, error=ImportError)
+    refused(words, pcvm.to_onnx, fitted("logit"), error=ImportError)
 
 
-def test_without_onnx_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    refused(r'pip install "pcvm-pymc\[onnx\]"', pcvm.to_onnx, None, error=ImportError)
-
-
-ALONE = r"step 'pca' .*needed StandardScaler.*Export model\[-1\] alone"
-BY_COLUMN = make_pipeline(make_column_transformer((PCA(), [0, 1])), MACHINE)
-TWICE = make_column_transformer((StandardScaler(), [0]), ("passthrough", [0, 1]))
-CLIPPED = make_pipeline(MinMaxScaler(clip=True), MACHINE)
 LOG = TransformedTargetRegressor(regressor(), func=np.log, inverse_func=np.exp)
-
 NOT_EXPORTED = [
     (PCVM(scale=1.0, basis=FEW), LABEL, "is an average of .* n_vectors"),
     (pcvm.SparseProbitClassifier(prior="laplace"), LABEL, "needed features='kernel'"),
     (MACHINE, CLASS, "MRVMClassifier has several"),
     (RVM(kernel="linear-spline"), LABEL, "'linear-spline' has no export"),
     (regressor(std="auto", star=True), TARGET, "predicts by all its rows, .*star=False"),
-    (LOG, TARGET, r"transformer of the targets is .*Export model.regressor_ alone"),
+    (LOG, TARGET, "TransformedTargetRegressor is no .*pipeline of a StandardScaler .*regressor_"),
     (CalibratedClassifierCV(MACHINE, cv=2), LABEL, "CalibratedClassifierCV is no estimator"),
-    (GridSearchCV(MACHINE, {}, cv=2, refit=False), LABEL, "search with refit=True"),
-    (make_pipeline(PCA(), MACHINE), LABEL, ALONE),
-    (CLIPPED, LABEL, r"step 'minmaxscaler' .*without clip"),
-    (BY_COLUMN, LABEL, r"'pca' in step 'columntransformer' .*Export model\[-1\] alone"),
-    (make_pipeline(TWICE, MACHINE), LABEL, r"more than one column of the inputs \[0\]"),
-    (make_pipeline(SimpleImputer(add_indicator=True), MACHINE), LABEL, "step 'simpleimputer'"),
+    (GridSearchCV(MACHINE, {}, cv=2), LABEL, "GridSearchCV is no .*Export best_estimator_"),
+    (make_pipeline(MinMaxScaler(), MACHINE), LABEL, "Pipeline is no .*do outside of C"),
 ]
 
 
@@ -383,41 +378,6 @@ def test_what_has_no_export_says_so(model, y, words):
     refused(words, pcvm.to_c, clone(model).fit(X, y))
 
 
-WITH_GAPS = np.column_stack([X, fixed_rng(7).normal(5.0, 3.0, size=(60, 2))])
-WITH_GAPS[fixed_rng(8).random(WITH_GAPS.shape) < 0.2] = np.nan
-NEW_GAPS = np.vstack([WITH_GAPS[::-1] + 0.1, np.full((1, 4), np.nan)])
-NAMES = list("abcd")
-BY_PART = make_column_transformer(
-    (make_pipeline(StandardScaler(), SimpleImputer(strategy="median")), [2, 0]),
-    (SimpleImputer(), slice(1, 2)),
-    ("drop", [3]),
-)
-BY_NAME = make_column_transformer(
-    (SimpleImputer(strategy="constant", fill_value=-1.0), ["d"]),
-    ("passthrough", ["b"]),
-    (RobustScaler(), ["a"]),
-)
-FILLED = {
-    "an imputer": make_pipeline(SimpleImputer(), MinMaxScaler((-2, 1)), MACHINE),
-    "an imputer after a scaler": make_pipeline(StandardScaler(), SimpleImputer(), MACHINE),
-    "columns by number": make_pipeline(BY_PART, RobustScaler(), MACHINE),
-    "columns by name": make_pipeline(BY_NAME, StandardScaler(), pcvm.MRVMClassifier(width=1.5)),
-}
-
-
-@pytest.mark.parametrize("name", FILLED)
-def test_imputers_and_column_transformers_are_part_of_the_export(name, tmp_path):
-    model, names = clone(FILLED[name]), NAMES if "name" in name else None
-    rows, new = (pd.DataFrame(each, columns=names) for each in (WITH_GAPS, NEW_GAPS))
-    model.fit(*((rows, CLASS) if names else (WITH_GAPS, LABEL)))
-    expected = model.predict_proba(new if names else NEW_GAPS)
-    np.testing.assert_allclose(in_c(model, NEW_GAPS, tmp_path), expected, atol=1e-7)
-    found = in_onnx(model, NEW_GAPS)
-    np.testing.assert_allclose(found["probabilities"], expected, atol=1e-7)
-
-
-def test_a_scaler_of_a_column_without_numbers_has_no_export():
-    rows = np.column_stack([X, np.full(len(X), np.nan)])
-    with np.errstate(invalid="ignore"), pytest.warns(pcvm.core.pieces.validation.InputWarning):
-        model = make_pipeline(StandardScaler(), MACHINE).fit(rows, LABEL)
-    refused(r"has seen no number in the columns \[2\]", pcvm.to_c, model)
+def test_a_pipeline_is_for_skl2onnx():
+    model = make_pipeline(StandardScaler(), MACHINE).fit(X, LABEL)
+    refused(r"Pipeline is no .*register_onnx\(\).*skl2onnx.to_onnx", pcvm.to_onnx, model)

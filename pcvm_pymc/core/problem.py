@@ -34,6 +34,10 @@ class Status(Enum):
     DIVERGED = "scores grew without bound, as Algorithm 2 of Lyu et al. (2020) does as printed"
     BEST_OF_CYCLE = "steps went on without a better evidence: the best state was kept"
 
+    def __reduce__(self) -> tuple[type["Status"], tuple[str]]:
+        """Return how skops makes it again; pickle has its own way."""
+        return type(self), (self.value,)
+
 
 class Ended:
     """What the result of every solver says by its fields ``status`` and ``n_iter``."""

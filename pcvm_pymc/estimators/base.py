@@ -462,9 +462,8 @@ class KernelMachine(TableReader, BaseEstimator):
             width = width[np.unique(self._encoding_.features, return_index=True)[1]]
         return np.array(np.broadcast_to(width, self.n_features_in_))
 
-    @property
     def _given_width(self) -> Any:
-        """The width that was given, of each column that is fitted where there is one for each feature."""
+        """Return the given width, of each column that is fitted where there is one for each feature."""
         width = as_width(self.width)
         if self._encoding_ is None or np.ndim(width) == 0:
             return width

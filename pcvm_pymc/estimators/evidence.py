@@ -365,7 +365,7 @@ class Evidence(Estimation):
 
     def publish(self, data: TrainingData, result: EvidenceResult) -> None:
         """Set what a user reads besides."""
-        self.model.machines_ = [self.model]
+        self.model.machines_ = []
 
     # --- candidates for the width --------------------------------------------------------------
 

@@ -133,7 +133,7 @@ def choose_on_a_line(
     if model._width_rule in ("em", "median"):  # where EM starts to move it
         return {"width": median_distance(data.X)}, None, None
     if not isinstance(model.width, str):
-        return {"width": model._given_width}, None, None
+        return {"width": model._given_width()}, None, None
     # what `select_width` shows of the chosen width is a mean over all folds
     to_the_end = widths is not None
     widths = width_grid(data.X) if widths is None else widths

@@ -125,7 +125,7 @@ class RVMClassifier(KernelClassifier):
         Those tried, and what they were chosen by; two classes only. With ``"auto"`` the mean held-out log
         density; a width behind the best is refitted no more (its score: the best's less that difference).
     machines_ : list of RVMClassifier
-        One for each class against the rest; itself for two classes.
+        One for each class against the rest; none for two classes.
     idata_ : xarray.DataTree
         Of a posterior only, as for `PCVMClassifier`; of the attributes above it has bases and widths.
 

@@ -6,19 +6,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.compose import TransformedTargetRegressor
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import check_instance, check_real
-from pcvm_pymc.export.few_vectors import predicting, scaling
 
 
 def predict_interval(model: Any, X: ArrayLike, *, probability: float = 0.89) -> Array:
     """Return the posterior intervals of an estimator, also of the last step of a pipeline.
 
     The other steps transform the rows before. Of a search the best estimator is taken, of a
-    TransformedTargetRegressor with a scaler the ends are those of the targets that it was given.
+    TransformedTargetRegressor the ends are transformed as its predictions are.
 
     Parameters
     ----------
@@ -58,14 +58,14 @@ def predict_interval(model: Any, X: ArrayLike, *, probability: float = 0.89) -> 
     if isinstance(model, Pipeline):
         rows = model[:-1].transform(X) if len(model) > 1 else X
         return predict_interval(model[-1], rows, probability=probability)
-    inside = predicting(model)
+    if isinstance(model, TransformedTargetRegressor):
+        ends = predict_interval(model.regressor_, X, probability=probability)
+        given = model.transformer_.inverse_transform(ends.reshape(-1, 1))
+        return np.sort(np.reshape(given, ends.shape), axis=-1)
+    inside = model.estimator if isinstance(model, FrozenEstimator) else model
+    inside = getattr(inside, "best_estimator_", inside)
     if inside is not model:
         return predict_interval(inside, X, probability=probability)
-    if isinstance(model, TransformedTargetRegressor):
-        remedy = "Take the intervals of model.regressor_, and transform outside of it"
-        slope, shift = scaling("the transformer of the targets", model.transformer_, remedy)
-        ends = predict_interval(model.regressor_, X, probability=probability)
-        return np.sort((ends - np.squeeze(shift)) / np.squeeze(slope), axis=-1)
     own = getattr(model, "predict_interval", None)
     if own is None:
         raise ValueError(
@@ -73,5 +73,4 @@ def predict_interval(model: Any, X: ArrayLike, *, probability: float = 0.89) -> 
             "estimator of this package, or around it a Pipeline, a search with refit=True, or a "
             "TransformedTargetRegressor"
         )
-    found: Array = own(X, probability=probability)
-    return found
+    return own(X, probability=probability)

@@ -1,6 +1,5 @@
 """A fitted model of few vectors as an ONNX graph in double precision."""
 
-import json
 from collections.abc import Mapping
 from functools import partialmethod
 from typing import Any
@@ -8,12 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.pieces.encoding import UNIT, UNKNOWN
+from pcvm_pymc.core.pieces.encoding import UNIT
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import shown
-from pcvm_pymc.export.few_vectors import FewVectors, few_vectors_of
+from pcvm_pymc.export.few_vectors import FewVectors
 
-_OPSET = 17
+OPSET = 17  # and later ones: these operations did not change
 _LARGEST = float(np.finfo(float).max)
 _MIDPOINTS = 0.5 * np.arange(0.5, 13.0)  # of the midpoint rule of step .5 for erfc, 16 digits
 _NODES = 0.125 * np.arange(-72, 73)  # of the trapezoid rule over a standard normal
@@ -28,116 +26,36 @@ def _exponential(s: Any) -> Any:
 _ONNX_PROFILES: dict[str, Any] = {"rbf": _exponential, "laplacian": _exponential}
 
 
-def to_onnx(model: Any, *, return_std: bool = False) -> Any:
-    """Return a fitted model of few vectors as an ONNX model.
+class Node:
+    """A tensor of a graph that skl2onnx makes: arithmetic with it appends nodes.
 
-    Parameters
+    Attributes
     ----------
-    model : fitted classifier or RVMRegressor, Pipeline, search or TransformedTargetRegressor
-        As for `to_c`: scalers of a pipeline become part of the graph.
-    return_std : bool
-        Of a regression also the standard deviation, as for `to_c`.
-
-    Returns
-    -------
-    onnx.ModelProto
-        Input ``X``, doubles of shape (n_rows, n_features): NaN where a feature is missing, and a category by
-        the code of its level, as for `to_c`. Of categories ``metadata_props`` has ``levels``, in JSON: by the
-        number of each its levels, in the order of their codes. Outputs of a classifier are ``label``, the
-        likeliest class, and ``probabilities``, doubles of shape (n_rows, n_classes) in the order of
-        ``classes_``; those of a regression ``variable``, the mean, and with `return_std` ``std``, doubles of
-        shape (n_rows, 1). Write it by ``onnx.save(to_onnx(model), "model.onnx")``.
-
-    Raises
-    ------
-    ImportError
-        Without ``onnx`` (the extra ``pcvm-pymc[onnx]``).
-    ValueError
-        As for `to_c`, or if the classes are neither numbers of at most 64 bits nor words.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pcvm_pymc import PCVMClassifier
-    >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> few = PCVMClassifier(width=1.0, n_vectors=2).fit(X, X[:, 0] > 0)
-    >>> [each.name for each in to_onnx(few).graph.output]
-    ['label', 'probabilities']
+    scope, container : Scope and ModelComponentContainer of skl2onnx
+    name : str
     """
-    try:
-        from onnx import TensorProto, checker, helper
-    except ImportError:
-        raise ImportError('to_onnx needs onnx: pip install "pcvm-pymc[onnx]"') from None
 
-    few = few_vectors_of(model, return_std)
-    start = _Node([], [], "X")
-    mean, variance = _latent(start, few)
-    info, double = helper.make_tensor_value_info, TensorProto.DOUBLE
-    if few.classes is None:
-        ends = {"variable": mean}
-        if variance is not None:
-            ends["std"] = (variance + few.likelihood.variance).op("Sqrt")
-        outputs = [info(name, double, [None, 1]) for name in ends]
-    else:
-        if variance is not None:  # moved towards zero by its variance
-            mean = mean / (variance * few.likelihood.spread + 1.0).op("Sqrt")
-        if len(few.weight) == 1:
-            mean = (mean * -1.0).op("Concat", mean, axis=1)
-        probability, classes = _probability(mean, few), _labels(few.classes)
-        # probabilities may be equal by rounding
-        label = mean.constant(classes).op("Gather", mean.op("ArgMax", axis=1, keepdims=0))
-        ends = {"label": label, "probabilities": probability}
-        outputs = [
-            info("label", helper.np_dtype_to_tensor_dtype(classes.dtype), [None]),
-            info("probabilities", double, [None, len(classes)]),
-        ]
-    named = [helper.make_node("Identity", [node.name], [name]) for name, node in ends.items()]
-    inputs = [info("X", double, [None, len(few.origin)])]
-    graph = helper.make_graph(start.nodes + named, "pcvm_pymc", inputs, outputs, start.constants)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=8)
-    if few.levels:
-        levels = {str(j): each.tolist() for j, each in few.levels.items()}
-        helper.set_model_props(made, {"levels": json.dumps(levels, default=str)})
-    checker.check_model(made)
-    return made
+    def __init__(self, scope: Any, container: Any, name: str) -> None:
+        self.scope, self.container, self.name = scope, container, name
 
-
-def _labels(classes: NDArray[Any]) -> NDArray[Any]:
-    """Return classes in a type of ONNX: flags, whole numbers, doubles, or words."""
-    plain = np.array(classes.tolist()) if classes.dtype == object else classes
-    kind = {"b": bool, "i": np.int64, "u": np.int64, "f": float}.get(plain.dtype.kind)
-    found = plain.astype(str).astype(object) if kind is None else plain.astype(kind)
-    if plain.dtype.kind not in "biufU" or found.tolist() != classes.tolist():
-        raise ValueError(
-            f"classes_={shown(classes.tolist())}; needed words, or numbers of at most 64 bits: "
-            "encode them before the fit, as by LabelEncoder"
-        )
-    return found
-
-
-class _Node:
-    """The output of an ONNX node: arithmetic with it appends nodes to the graph."""
-
-    def __init__(self, nodes: list[Any], constants: list[Any], name: str) -> None:
-        self.nodes, self.constants, self.name = nodes, constants, name
-
-    def op(self, kind: str, *others: Any, **attributes: Any) -> "_Node":
+    def op(self, kind: str, *others: Any, **attributes: Any) -> "Node":
         """Return the output of an operation on this one and others."""
+        given = [each if isinstance(each, Node) else self.constant(each) for each in others]
+        inputs, name = [each.name for each in (self, *given)], self._new_name(kind)
+        self.container.add_node(kind, inputs, name, name=name, **attributes)
+        return Node(self.scope, self.container, name)
+
+    def constant(self, value: Any) -> "Node":
+        """Return a constant; numbers are doubles."""
         from onnx import helper
 
-        given = [each if isinstance(each, _Node) else self.constant(each) for each in others]
-        name = f"n{len(self.nodes)}"
-        inputs = [each.name for each in (self, *given)]
-        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
-        return _Node(self.nodes, self.constants, name)
+        value, name = np.array(value), self._new_name("constant")
+        kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+        self.container.add_initializer(name, kind, value.shape, value.ravel().tolist())
+        return Node(self.scope, self.container, name)
 
-    def constant(self, value: Any) -> "_Node":
-        """Return a constant; numbers are doubles."""
-        from onnx import numpy_helper
-
-        name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.array(value), name))
-        return _Node(self.nodes, self.constants, name)
+    def _new_name(self, kind: str) -> str:
+        return self.scope.get_unique_variable_name(f"pcvm_{kind}")
 
     __add__ = partialmethod(op, "Add")
     __sub__ = partialmethod(op, "Sub")
@@ -146,15 +64,33 @@ class _Node:
     __matmul__ = partialmethod(op, "MatMul")
 
 
-def _latent(x: _Node, few: FewVectors) -> tuple[_Node, _Node | None]:
-    """Return latent values, shape (n_rows, n_scores), and their variance, shape (n_rows, 1)."""
-    from onnx import numpy_helper
+def predictions(x: Node, few: FewVectors) -> list[Node]:
+    """Return what a model predicts, for doubles of shape (n_rows, n_features).
 
+    These are label and class probabilities; of a regression the mean, and with a covariance the standard
+    deviation.
+    """
+    mean, variance = _latent(x, few)
+    if few.classes is None:
+        if variance is None:
+            return [mean]
+        return [mean, (variance + few.likelihood.variance).op("Sqrt")]
+    if variance is not None:  # moved towards zero by its variance
+        mean = mean / (variance * few.likelihood.spread + 1.0).op("Sqrt")
+    if len(few.weight) == 1:
+        mean = (mean * -1.0).op("Concat", mean, axis=1)
+    # probabilities may be equal by rounding
+    likeliest = mean.op("ArgMax", axis=1, keepdims=0)
+    label = mean.constant(few.classes).op("Gather", likeliest)
+    return [label, _probability(mean, few)]
+
+
+def _latent(x: Node, few: FewVectors) -> tuple[Node, Node | None]:
+    """Return latent values, shape (n_rows, n_scores), and their variance, shape (n_rows, 1)."""
     if len(few.centres):
         phi = _basis(x, few)
     else:  # the constant alone: not every runtime has empty arrays
-        rows = x.op("Shape", end=1).op("Concat", [1], axis=0)
-        phi = rows.op("ConstantOfShape", value=numpy_helper.from_array(np.ones(1)))
+        phi = x.op("Gather", [0], axis=1).op("IsNaN").op("Where", 1.0, 1.0)
     latent = phi @ few.weight.T
     if few.covariance is None:
         return latent, None
@@ -162,12 +98,12 @@ def _latent(x: _Node, few: FewVectors) -> tuple[_Node, _Node | None]:
     return latent, variance.op("Max", 0.0)
 
 
-def _basis(x: _Node, few: FewVectors) -> _Node:
+def _basis(x: Node, few: FewVectors) -> Node:
     """Return the basis functions of the centres and the constant, shape (n_rows, n_centres + 1).
 
     Differences are taken before they are squared: products of matrices lose digits far from zero.
     """
-    columns = (x - few.origin) if few.encoding is None else _encoded(x - few.origin, **few.columns)
+    columns = _encoded(x, few.columns) if few.columns else x
     columns = _ranked(columns, few.ranks, few.centres.shape[1]) if few.ranks else columns
     scaled = (columns.op("Unsqueeze", [1]) - few.centres) / few.width
     terms = scaled.op("Abs") if few.kernel.order == 1 else scaled * scaled
@@ -175,21 +111,20 @@ def _basis(x: _Node, few: FewVectors) -> _Node:
     return _ONNX_PROFILES[few.kernel.name](distance).op("Pad", [0, 0, 0, 1], 1.0)
 
 
-def _encoded(
-    x: _Node, feature: NDArray[Any], is_number: NDArray[Any], level: Array, median: Array
-) -> _Node:
-    """Return the columns of an encoding, shape (n_rows, n_columns), of features less their origin."""
+def _encoded(x: Node, columns: Mapping[str, NDArray[Any]]) -> Node:
+    """Return the columns of an encoding, shape (n_rows, n_columns)."""
+    feature, is_number, level, median = columns.values()
     value = x.op("Gather", feature, axis=1)
     is_missing = value.op("IsNaN")
     is_here = value.op("Equal", level).op("Or", is_missing.op("And", np.isnan(level)))
     # whether the level is that of any column of the feature
     together = 1.0 * (feature[:, None] == feature)
-    is_unknown = (is_here.op("Where", 1.0, 0.0) @ together).op("Equal", 0.0)
-    indicator = is_here.op("Or", is_unknown.op("And", level == UNKNOWN)).op("Where", UNIT, 0.0)
+    is_none = (is_here.op("Where", 1.0, 0.0) @ together).op("Equal", 0.0)
+    indicator = is_here.op("Or", is_none.op("And", np.isinf(level))).op("Where", UNIT, 0.0)
     return x.constant(is_number).op("Where", is_missing.op("Where", median, value), indicator)
 
 
-def _ranked(columns: _Node, ranks: Mapping[int, tuple[Array, Array]], n_columns: int) -> _Node:
+def _ranked(columns: Node, ranks: Mapping[int, tuple[Array, Array]], n_columns: int) -> Node:
     """Return columns of which some become ranks: sums of pieces that are constant outside their knots."""
     found = columns
     for k, (knots, scores) in ranks.items():
@@ -201,7 +136,7 @@ def _ranked(columns: _Node, ranks: Mapping[int, tuple[Array, Array]], n_columns:
     return found
 
 
-def _probability(latent: _Node, few: FewVectors) -> _Node:
+def _probability(latent: Node, few: FewVectors) -> Node:
     """Return class probabilities, shape (n_rows, n_classes), of a latent value for each class."""
     if few.likelihood.name == "multinomial probit":
         probability = _several(latent, len(few.weight))
@@ -215,19 +150,19 @@ def _probability(latent: _Node, few: FewVectors) -> _Node:
     return probability / probability.op("ReduceSum", [1], keepdims=1)
 
 
-def _normal_cdf(z: _Node) -> _Node:
+def _normal_cdf(z: Node) -> Node:
     """Return Phi(z): ONNX' Erf is of single precision in most runtimes."""
     tail, _ = _tail(z)
     return z.op("Greater", 0.0).op("Where", tail * -1.0 + 1.0, tail)
 
 
-def _log_normal_cdf(z: _Node) -> _Node:
+def _log_normal_cdf(z: Node) -> Node:
     """Return log Phi(z), also where Phi(z) is zero in double precision."""
     _, log_tail = _tail(z)
     return z.op("Less", -9.0).op("Where", log_tail, _normal_cdf(z).op("Log"))
 
 
-def _tail(z: _Node) -> tuple[_Node, _Node]:
+def _tail(z: Node) -> tuple[Node, Node]:
     """Return Phi(-|z|), and its logarithm for |z| > 9.
 
     erfc by the midpoint rule, with the residue of the pole (D. Hunter and T. Regan 1972, "A note on the
@@ -243,7 +178,7 @@ def _tail(z: _Node) -> tuple[_Node, _Node]:
     return scaled * (square * -1.0).op("Exp") + residue, scaled.op("Log") - square
 
 
-def _several(latent: _Node, n_classes: int) -> _Node:
+def _several(latent: Node, n_classes: int) -> Node:
     """Return the multinomial probit's probabilities by the trapezoid rule over the own class' noise."""
     own = latent.op("Unsqueeze", [2])  # (n_rows, own, 1)
     product = latent.constant(0.125 * np.exp(-0.5 * _NODES**2) / np.sqrt(2.0 * np.pi))

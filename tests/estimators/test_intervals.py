@@ -209,7 +209,9 @@ def test_of_transformed_targets_they_are_those_of_the_given_ones():
     ends = whole.regressor_.predict_interval(X, probability=0.5)
     found = pcvm.predict_interval(whole, X, probability=0.5)
     np.testing.assert_allclose(found, target.mean() + target.std() * ends, rtol=1e-9)
-    refused("Take the intervals of model.regressor_", pcvm.predict_interval, falling, X)
+    found = pcvm.predict_interval(falling, X, probability=0.5)
+    ends = falling.regressor_.predict_interval(X, probability=0.5)
+    np.testing.assert_array_equal(found, -ends[:, ::-1])
 
 
 def test_what_has_no_intervals_inside_is_named():
