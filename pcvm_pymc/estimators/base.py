@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import joblib
 import numpy as np
@@ -156,15 +156,6 @@ class KernelMachine(TableReader, BaseEstimator):
     _scores_all_rows: ClassVar[bool] = False
     #: another solver, ``(problem) -> result``, in replicas of papers
     _solved: ClassVar[Any] = None
-
-    def __new__(cls, **arguments: Any) -> Self:
-        """Refuse an argument by its former name."""
-        if "algorithm" in arguments:
-            raise TypeError(
-                f"algorithm={arguments['algorithm']!r}: the argument is called estimation now; needed "
-                "estimation='bottom-up', or 'em' for what was 'top-down'"
-            )
-        return super().__new__(cls)
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
