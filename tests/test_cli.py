@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 
@@ -250,15 +249,6 @@ def test_bad_input_is_one_line_and_status_2(tmp_path, monkeypatch, capsys, text,
     assert said.count("\n") == 1
     assert words in said
     assert [each.name for each in tmp_path.iterdir()] == ["x.csv"] * (text is not None)
-
-
-def test_a_reader_that_has_enough_ends_the_command_without_a_word(monkeypatch, capsys):
-    end, start = os.pipe()
-    os.close(end)
-    with monkeypatch.context() as patched, open(start, "w") as stdout:
-        patched.setattr("sys.stdout", stdout)
-        assert main(["list"]) == 1
-    assert "Errno" not in capsys.readouterr().err
 
 
 def test_reproduce_report_and_list(tmp_path, capsys):

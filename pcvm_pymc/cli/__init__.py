@@ -1,7 +1,6 @@
 """The `pcvm` command."""
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -128,13 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # imported here: `pcvm compare --help` does not wait for PyMC
         module, function = options.command.run
         run = getattr(import_module(f"pcvm_pymc.{module}"), function)
-        code = run(options, Console()) or 0
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        # its reader, such as `head`, has enough; nothing is left to write at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return run(options, Console()) or 0
     except (UsageError, StoreError, OSError, MemoryError) as error:
         print(f"pcvm: error: {first_line(error)}", file=sys.stderr)  # noqa: T201
         return 2

@@ -110,17 +110,14 @@ def compare(options: argparse.Namespace, console: Console) -> None:
     _check_numbers(options)
     options.width, options.jobs = _checked_width(options.width), options.jobs or cpu_count()
     with ExitStack() as stack:
-        logger = logging.getLogger("pymc")  # below an error the report says it in its own words
-        stack.callback(logger.setLevel, logger.level)
-        logger.setLevel(logging.ERROR)
-        n_processes = min(options.jobs, options.splits)
-        team = stack.enter_context(processes(n_processes, "pcvm_pymc.experiments.head_to_head"))
         rows = _read(options)
         classes = np.unique(rows.y)
         n_train, n_test = _sizes(rows, options)
         if options.posteriors is None:  # of several classes one takes as long as many of two
             options.posteriors = min(3 if len(classes) == 2 else 1, options.splits)
         scored = Scored(options, console, _output_folder(options, stack), classes)
+        n_processes = min(options.jobs, options.splits)
+        team = stack.enter_context(processes(n_processes, "pcvm_pymc.experiments.head_to_head"))
         console.print(
             f"[bold]{escape(rows.name)}[/bold]: {len(rows.X)} rows, {rows.X.shape[1]} features"
             f"{escape(rows.said)}, classes {escape(', '.join(map(str, classes)))}. {options.splits} "
@@ -137,6 +134,9 @@ def compare(options: argparse.Namespace, console: Console) -> None:
         console.print(_table(scored))  # no need to wait for the posterior
         with console.status("importing PyMC"):
             import_module("pcvm_pymc.inference.sampling")
+        logger = logging.getLogger("pymc")  # below an error the report says it in its own words
+        stack.callback(logger.setLevel, logger.level)
+        logger.setLevel(logging.ERROR)
         mode, posterior = _fit_posteriors(scored, parts)
         with console.status("drawing"):
             draw(scored, mode, posterior, parts[0], rows.features)
@@ -192,17 +192,16 @@ def _fit_posteriors(scored: Scored, parts: list[Any]) -> list[Any]:
     from pcvm_pymc.inference.estimates import find_map_em
     from pcvm_pymc.inference.storing import save
 
-    found: list[Any] = []
-    few = argparse.Namespace(**(vars(scored.options) | {"width": 1.0, "draws": 10}))
-    with scored.console.status(
-        "compiling the sampler"
-    ):  # which no posterior's seconds are to contain
-        _sampled(parts[0][0], parts[0][1], 0, few)
-    for split, (X, y, X_test, _) in enumerate(parts[: scored.options.posteriors]):
+    options, found = scored.options, list[Any]()
+    length = {"draws": options.draws, "tune": options.draws, "chains": options.chains}
+    with scored.console.status("compiling the sampler"):  # no posterior's seconds contain it
+        X, y, *_ = parts[0]
+        _sampled(X, y, 0, None, draws=1, tune=0, chains=1, thin=1, max_sweeps=1)
+    for split, (X, y, X_test, _) in enumerate(parts[: options.posteriors]):
         began = time.process_time()
-        status = f"posterior {split + 1} of {scored.options.posteriors}"
-        with scored.console.status(status):
-            model, posterior = _sampled(X, y, scored.seed_of(split), scored.options)
+        with scored.console.status(f"posterior {split + 1} of {options.posteriors}"):
+            seed = scored.seed_of(split)
+            model, posterior = _sampled(X, y, seed, options.width, **length)
             seconds = time.process_time() - began
             scored.add(_POSTERIOR, split, replace(rival_of(posterior, X_test), seconds=seconds))
         scored.chains.append(convergence(posterior))
@@ -214,7 +213,7 @@ def _fit_posteriors(scored: Scored, parts: list[Any]) -> list[Any]:
     return found
 
 
-def _sampled(X: Any, y: Any, seed: int, options: argparse.Namespace) -> tuple[Any, Any]:
+def _sampled(X: Any, y: Any, seed: int, width: Any, **length: int) -> tuple[Any, Any]:
     """Return a model and its posterior by Gibbs sampling.
 
     Two classes have basis functions on k-means centres with unconstrained weights, several on all rows: there
@@ -224,16 +223,14 @@ def _sampled(X: Any, y: Any, seed: int, options: argparse.Namespace) -> tuple[An
     from pcvm_pymc.inference.sampling import sample
     from pcvm_pymc.model.builders import mpcvm_model, pcvm_model
 
-    width = options.width
     if width == "auto":
         width = float(select(X, y, over=("width",), random_state=seed).width)
     if len(np.unique(y)) == 2:
         model = pcvm_model(X, y, width=width, basis="kmeans", signs="both")
     else:
         model = mpcvm_model(X, y, width=width)
-    length = {"draws": options.draws, "tune": options.draws, "chains": options.chains}
-    how: dict[str, Any] = {"method": "gibbs", "progressbar": False, "quiet": True}
-    return model, sample(model, random_seed=seed, **length, **how)
+    how: dict[str, Any] = {"method": "gibbs", "progressbar": False, "quiet": True, **length}
+    return model, sample(model, random_seed=seed, **how)
 
 
 def draw(scored: Scored, mode: Any, posterior: Any, split: Any, features: tuple[str, ...]) -> None:
