@@ -221,6 +221,7 @@ BAD_INPUT = [
     ("a,b\n", "compare x.csv", "has a header but no rows"),
     ("a,b\n1,x\n2,y\n", "compare x.csv --target c", "no column 'c'; its columns are a, b"),
     (RARE, "compare x.csv --test-size 0.8", "fewer than two rows of a class"),
+    ("a,b\n" + "1,x\n2,y\n" * 6, "compare x.csv", "fewer than five of each"),
     *((RARE, f"compare x.csv --test-size {n}", "--test-size is") for n in NO_SIZES),
     (RARE, "compare .", "Is a directory"),
     (RARE, "compare x.csv --out x.csv", "is a file; needed a folder"),

@@ -323,10 +323,10 @@ def _sizes(rows: Rows, options: argparse.Namespace) -> tuple[int, int]:
             f"--test-size is {size:g}; needed a share between 0 and 1, or 2 to {n - 4} rows"
         )
     share, (_, counts) = 1.0 - n_test / n, np.unique(rows.y, return_counts=True)
-    if counts.min() * share < 2 or n_test < len(counts):
+    if counts.min() * share < 2 or counts.max() * share < 5 or n_test < len(counts):
         raise UsageError(
-            f"--test-size is {size:g}, which leaves fewer than two rows of a class to train on, or fewer "
-            "test rows than classes; use another"
+            f"--test-size is {size:g}, which leaves fewer than two rows of a class to train on, fewer than "
+            "five of each, or fewer test rows than classes; use another, or more rows"
         )
     return n - int(n_test), int(n_test)
 
