@@ -47,7 +47,7 @@ def test_an_interrupt_ends_with_one_line(monkeypatch, capsys, tmp_path):
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "the splits that were finished stay in the output folder" in said
-    assert [each.name for each in (tmp_path / "out").iterdir()] == ["compare.json"]
+    assert not list((tmp_path / "out").iterdir())
 
 
 # a process group of its own, as a terminal interrupts it; the delay counts from the entry point on

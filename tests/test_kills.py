@@ -11,8 +11,6 @@ import pytest
 from faults import generator
 from problems import animals, blobs
 
-from pcvm_pymc.inference.files import is_scratch
-
 pytestmark = pytest.mark.slow
 KILLS = 20
 
@@ -79,7 +77,6 @@ def work():
 COMMAND = """
 import pcvm_pymc.assessment.comparison, pcvm_pymc.inference.sampling, pcvm_pymc.model.builders
 import pcvm_pymc.cli.comparing, pcvm_pymc.experiments.head_to_head
-import pcvm_pymc.experiments.fitting, pcvm_pymc.experiments.model_files
 from pcvm_pymc.cli import main
 
 def work():
@@ -109,17 +106,9 @@ def test_killed_fits_leave_nothing_and_end_the_same(options, tmp_path):
     assert len((tmp_path / "end-calm").read_bytes()) > 0
 
 
-def test_killed_fits_of_the_command_end_the_same(tmp_path):
-    fit = ["fit", str(animals(tmp_path, 100)), "--out", "model", "--basis", "60", "--force"]
-    predict = ["predict", "model", str(animals(tmp_path, 100)), "--out", "predicted.csv", "--force"]
-    killed_and_ended(COMMAND.replace("ARGUMENTS", repr([fit, predict])), tmp_path)
-    assert_same_file(tmp_path, "predicted.csv")
-    assert not [each for each in (tmp_path / "killed").iterdir() if is_scratch(each)]
-
-
 def test_a_killed_comparison_ends_the_same(tmp_path):
     options = ["--width", "1.0", "--draws", "40", "--chains", "2", "--splits", "1"]
-    command = ["compare", str(animals(tmp_path, 100)), "--out", "out", *options]
+    command = ["compare", str(animals(tmp_path, 100)), "--out", "out", "--force", *options]
     killed_and_ended(COMMAND.replace("ARGUMENTS", repr([command])), tmp_path)
     one, two = (
         pd.read_csv(tmp_path / name / "out" / "table.csv", index_col=0).drop(columns="seconds")

@@ -10,9 +10,6 @@ from problems import blobs, map_result
 
 from pcvm_pymc import PCVMClassifier, pcvm_model, plots, project, select, select_width
 from pcvm_pymc.experiments import pictures
-from pcvm_pymc.experiments.catalogue import EXPERIMENTS
-from pcvm_pymc.experiments.reporting import Section
-from pcvm_pymc.experiments.reporting.report import Report
 from pcvm_pymc.figures import PALETTE, STYLE, plain_log_ticks
 
 X, LABEL = blobs(30, seed=3)
@@ -195,15 +192,3 @@ def test_the_colours_differ_for_the_colour_blind():
         rgb = np.clip(seen @ np.linalg.inv(to_lms).T, 0, 1) ** (1 / 2.2)
         gap = np.linalg.norm(rgb[:, None] - rgb[None], axis=-1)[np.triu_indices(len(PALETTE), 1)]
         assert gap.min() > 0.1
-
-
-def test_tables_of_a_report_stand_side_by_side():
-    table = pd.DataFrame({"a": ["1.00"]}, index=["set"])
-    empty = pd.DataFrame()
-    beside = Section("The paper: error", (), table, beside=True)
-    sections = (Section("Measured: error", (), table), beside, Section("Alone", ("text",)))
-    experiment = next(iter(EXPERIMENTS.values()))
-    report = Report(experiment, {}, empty, empty, empty, empty, {}, (), sections)
-    rows = report.to_html().split("<div class='row'>")[1:]
-    assert [row.count("<table") for row in rows] == [2, 0]
-    assert all(row.count("<div") + 1 == row.count("</div>") for row in rows)

@@ -1,7 +1,6 @@
 """The `pcvm` command."""
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -19,30 +18,14 @@ type Option = tuple[str, str, dict[str, Any]]  # name, help, other arguments of 
 _FLAG = {"action": "store_true"}
 _NUMBER = {"type": int, "metavar": "N"}
 _FOLDER = {"type": Path, "metavar": "FOLDER"}
-_FILE = {"type": Path, "metavar": "FILE"}
+_FILE = {"type": Path, "nargs": "?", "metavar": "FILE.csv"}
+_COMPARED = _FOLDER | {"default": Path("pcvm-compare")}
 _NAME = {"metavar": "NAME"}
-_COLUMN = {"metavar": "COLUMN"}
 _NAMES = {"nargs": "+", "metavar": "NAME"}
-
 _MARKS = {"type": lambda text: text.split(","), "default": [], "metavar": "MARK,..."}
-_AUTO = {"choices": ("auto", "yes", "no"), "default": "auto"}
 _SHARE = {"type": float, "metavar": "SHARE|ROWS"}
-_PROBABILITY = {"type": float, "metavar": "SHARE"}
 _WIDTH = {"default": "auto", "metavar": "W|auto"}
-
 _SEED = ("--seed", "random seed (default: 0)", _NUMBER | {"default": 0})
-_HEADER = ("--header", "whether line 1 has names (default: auto, which refuses numbers)", _AUTO)
-_MISSING = ("--missing", "texts of missing fields, such as NA,? (default: empty ones)", _MARKS)
-_TABLE: tuple[Option, ...] = (
-    ("--target", "label column, or its number from 0 or -1 (default: the last)", _COLUMN),
-    _HEADER,
-    _MISSING,
-    ("--categorical", "take columns of text as categories", _FLAG),
-    ("--impute", "take missing values: a median and an indicator; of texts a category", _FLAG),
-    ("--width", "kernel width after standardisation (default: chosen on training rows)", _WIDTH),
-    _SEED,
-    ("--force", "write over what exists", _FLAG),
-)
 
 
 class _Command(NamedTuple):
@@ -55,59 +38,30 @@ class _Command(NamedTuple):
 
 
 _COMMANDS = {
-    "fit": _Command(
-        ("experiments.fitting", "fit"),
-        "Fit a classifier to a table and keep it in a file. The classifier is PCVMClassifier, or "
-        "MPCVMClassifier for several classes, on standardised columns. Rows are as long as the header. "
-        "Missing are empty ones and those of --missing, among numbers also NA, NaN, null, ? and their like.",
-        (
-            ("file", "a table with a label column", _FILE),
-            ("--out", "the file to write", _FILE | {"required": True, "metavar": "MODEL"}),
-            ("--basis", "basis functions on N of the rows (default: all)", _NUMBER),
-            ("--vectors", "keep N vectors at most (default: no limit)", _NUMBER),
-            ("--balanced", "count classes equally", _FLAG),
-            ("--id", "column that names the rows: no feature, and first in predictions", _COLUMN),
-            *_TABLE,
-        ),
-    ),
-    "predict": _Command(
-        ("experiments.fitting", "predict"),
-        "Write the class probabilities of a table's rows by a model of `pcvm fit`. A model file contains "
-        "numbers and names alone; nothing in it is run.",
-        (
-            ("model", "of `pcvm fit`", _FILE | {"metavar": "MODEL"}),
-            ("file", "a table with the same columns", _FILE | {"metavar": "NEW.csv"}),
-            ("--out", "where to write (default: the terminal)", _FILE | {"metavar": "FILE.csv"}),
-            _HEADER,
-            ("--missing", "texts of missing fields (default: those of the fit)", _MARKS),
-            (
-                "--interval",
-                "add posterior intervals of this probability, such as 0.89",
-                _PROBABILITY,
-            ),
-            ("--id", "column to begin with (default: that of the fit)", _COLUMN),
-            ("--force", "replace a file that exists", _FLAG),
-        ),
-    ),
     "compare": _Command(
         ("cli.comparing", "compare"),
         "Compare PCVM, posterior and rivals on held-out rows. The paper's sparse MAP, the averaged MAP, its "
         "ten vectors, a posterior, a tuned SVC and logistic regression are fitted on several stratified "
         "splits of a table (default: Wisconsin breast cancer).",
         (
-            ("file", "a table with a label column", _FILE | {"nargs": "?", "metavar": "FILE.csv"}),
-            *_TABLE,
+            ("file", "a table with a label column", _FILE),
+            ("--target", "label column (default: the last)", {"metavar": "COLUMN"}),
             (
-                "--test-size",
-                "held-out share or rows (default: 0.3; all but 120 of the example)",
-                _SHARE,
+                "--sep",
+                "what separates fields, such as ';' or tab (default: a comma)",
+                {"metavar": "MARK"},
             ),
+            ("--missing", "texts of missing fields, such as NA,? (default: empty ones)", _MARKS),
+            ("--width", "kernel width of standardised features (default: chosen)", _WIDTH),
+            _SEED,
+            ("--force", "write over what exists", _FLAG),
+            ("--test-size", "held-out share or rows (default: 0.3; 449 of the example)", _SHARE),
             ("--splits", "stratified splits (default: 10)", _NUMBER | {"default": 10}),
             ("--posteriors", "splits with a posterior (default: 3; 1 of several classes)", _NUMBER),
             ("--draws", "draws and tuning steps (default: 500)", _NUMBER | {"default": 500}),
             ("--chains", "chains (default: 4)", _NUMBER | {"default": 4}),
             ("--jobs", "processes that fit splits (default: one for each processor)", _NUMBER),
-            ("--out", "output folder (default: pcvm-compare)", _FOLDER),
+            ("--out", "output folder (default: pcvm-compare)", _COMPARED),
         ),
         "the splits that were finished stay in the output folder",
     ),
@@ -118,12 +72,7 @@ _COMMANDS = {
         (
             ("name", "such as chen2009-table1, see `pcvm list`; or ALL", _NAME),
             ("--sets", "data sets (default: the experiment's)", _NAMES | {"metavar": "SET"}),
-            (
-                "--classifiers",
-                "of `pcvm list --classifiers`, or module:attribute for a scikit-learn estimator of your own; "
-                "+NAME adds to the experiment's (default: the experiment's)",
-                _NAMES,
-            ),
+            ("--classifiers", "names, or module:attribute of your own; +NAME adds one", _NAMES),
             ("--repeats", "realisations scored (default: the paper's)", _NUMBER),
             ("--jobs", "processes (default: 1)", _NUMBER | {"default": 1}),
             _SEED,
@@ -178,13 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # imported here: `pcvm compare --help` does not wait for PyMC
         module, function = options.command.run
         run = getattr(import_module(f"pcvm_pymc.{module}"), function)
-        code = run(options, Console()) or 0
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        # its reader, such as `head`, has enough; nothing is left to write at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return run(options, Console()) or 0
     except (UsageError, StoreError, OSError, MemoryError) as error:
         print(f"pcvm: error: {first_line(error)}", file=sys.stderr)  # noqa: T201
         return 2

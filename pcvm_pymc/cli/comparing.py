@@ -1,17 +1,14 @@
 """The command ``pcvm compare``: classifiers on the same held-out rows of several splits."""
 
 import argparse
-import json
+import logging
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,18 +20,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from pcvm_pymc.experiments.errors import UsageError
-from pcvm_pymc.experiments.processes import Team
-from pcvm_pymc.experiments.tables import Rows, checked_width, labels_and_features, quiet, read_table
+from pcvm_pymc.experiments.processes import processes
+from pcvm_pymc.experiments.tables import read_table
 from pcvm_pymc.inference.files import alone_in, is_scratch, replacing, write_atomically
 
 _EXAMPLE_TRAINING_ROWS = 120
 _LEAST = {"draws": 10, "chains": 2, "seed": 0, "splits": 1, "posteriors": 1, "jobs": 1}
-_SETTINGS = "compare.json"  # in a folder of this command, written first
-_NO_RESULT = {"command", "out", "force", "jobs"}  # options that no number depends on
 _POSTERIOR = "posterior mean"
 PICTURES = ("reliability.png", "weights.png", "rank.png", "decision_surface.png")
-_PAIRED = ("log loss", "error")  # what is compared split by split
-_COUNTS = ("won", "drawn", "lost")
 _TABLES = ("table", "standard_errors", "splits")
 _COLUMNS = {  # heading, factor and digits of what is printed
     "log loss": ("log loss", 1.0, 3),
@@ -46,34 +39,14 @@ _COLUMNS = {  # heading, factor and digits of what is printed
 }
 
 
-def paired(score: pd.Series, first: str) -> pd.DataFrame:
-    """Return how classifiers differ from the first one in a score, on the splits that both ran on.
+class Rows(NamedTuple):
+    """A table with labels, and what is said of it."""
 
-    Parameters
-    ----------
-    score : Series
-        Of each classifier and split, less is better; index levels ``classifier`` and ``split``.
-    first : str
-
-    Returns
-    -------
-    DataFrame
-        For each classifier the mean ``difference`` and its standard ``error`` over the ``splits`` of both
-        (NaN for a single one), and on how many of these its score was less, equal and greater: ``won``,
-        ``drawn`` and ``lost``.
-    """
-    table = score.unstack("classifier")
-    difference = table.sub(table[first], axis=0)  # NaN where one of the two did not run
-    return pd.DataFrame(
-        {
-            "difference": difference.mean(),
-            "error": difference.sem(),
-            "splits": difference.count(),
-            "won": (difference < 0).sum(),
-            "drawn": (difference == 0).sum(),
-            "lost": (difference > 0).sum(),
-        }
-    )
+    X: Any
+    y: np.ndarray
+    features: tuple[str, ...]
+    name: str
+    said: str = ""
 
 
 @dataclass
@@ -116,24 +89,10 @@ class Scored:
         self.scores.append({"classifier": name, "split": split, **measures, **rest})
 
     def tables(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-        """Return means over splits, their standard errors, and the scores of each split.
+        """Return means over splits, their standard errors, and the scores of each split."""
+        from pcvm_pymc.experiments.head_to_head import over_splits
 
-        The best mean log loss of those that ran on most splits is first. Then come the others by their
-        difference to it, which is of the splits that both ran on, as their means need not be.
-        """
-        order = pd.DataFrame(self.scores).sort_values("split", kind="stable")  # as if one by one
-        scores = order.set_index(["classifier", "split"])
-        groups = scores.groupby("classifier", sort=False)
-        mean, error = groups.mean().assign(splits=groups.size()), groups.sem()
-        first = mean.loc[mean["splits"] == mean["splits"].max(), "log loss"].idxmin()
-        for key in _PAIRED:
-            found = paired(scores[key], first)
-            mean[f"{key} difference"], error[f"{key} difference"] = found.difference, found.error
-            for count in _COUNTS:
-                mean[f"{key} {count}"] = found[count]
-        others = mean.drop(first).sort_values("log loss difference", kind="stable").index
-        rows = [first, *others]
-        return mean.loc[rows], error.loc[rows], scores
+        return over_splits(self.scores)
 
     def write(self) -> None:
         """Write the tables, so that what is finished stays when the rest is stopped."""
@@ -149,38 +108,35 @@ def compare(options: argparse.Namespace, console: Console) -> None:
     """Fit all classifiers on all splits, print the table, and write it with pictures into a folder."""
     began = time.perf_counter()
     _check_numbers(options)
-    options.width, options.jobs = checked_width(options.width), options.jobs or cpu_count()
+    options.width, options.jobs = _checked_width(options.width), options.jobs or cpu_count()
     with ExitStack() as stack:
-        n_processes = min(options.jobs, options.splits)
-        team = stack.enter_context(Team(n_processes, "pcvm_pymc.experiments.head_to_head"))
-        compiled = stack.enter_context(_compiling(2)) if options.file is None else None
-        rows = _read(options, console)
+        rows = _read(options)
         classes = np.unique(rows.y)
         n_train, n_test = _sizes(rows, options)
         if options.posteriors is None:  # of several classes one takes as long as many of two
             options.posteriors = min(3 if len(classes) == 2 else 1, options.splits)
         scored = Scored(options, console, _output_folder(options, stack), classes)
-        compiled = compiled or stack.enter_context(_compiling(len(classes)))
+        n_processes = min(options.jobs, options.splits)
+        team = stack.enter_context(processes(n_processes, "pcvm_pymc.experiments.head_to_head"))
         console.print(
-            f"[bold]{escape(rows.name)}[/bold]: {len(rows.X)} rows, {rows.X.shape[1]} features, classes "
-            f"{escape(', '.join(map(str, classes)))}. {options.splits} stratified splits: training on "
-            f"{n_train} rows (standardised), testing on {n_test}. Posterior by Gibbs sampling on the first "
-            f"{options.posteriors}."
+            f"[bold]{escape(rows.name)}[/bold]: {len(rows.X)} rows, {rows.X.shape[1]} features"
+            f"{escape(rows.said)}, classes {escape(', '.join(map(str, classes)))}. {options.splits} "
+            f"stratified splits: training on {n_train} rows (standardised), testing on {n_test}. Posterior "
+            f"by Gibbs sampling on the first {options.posteriors}."
         )
         # a bad file is reported before these seconds are spent
         with console.status("importing scikit-learn"):
             tables, parts = _splits(rows, n_train, n_test, options)
         drawn = {len(part[1]) for part in parts}
         if drawn != {n_train}:
-            console.print(
-                f"Equal rows are on one side: {min(drawn)} to {max(drawn)} rows to train on."
-            )
+            console.print(f"Equal rows are on one side: training on {min(drawn)} to {max(drawn)}.")
         _fit_rivals(scored, tables, parts, team)
         console.print(_table(scored))  # no need to wait for the posterior
         with console.status("importing PyMC"):
             import_module("pcvm_pymc.inference.sampling")
-        with console.status("compiling the sampler"):
-            compiled()
+        logger = logging.getLogger("pymc")  # below an error the report says it in its own words
+        stack.callback(logger.setLevel, logger.level)
+        logger.setLevel(logging.ERROR)
         mode, posterior = _fit_posteriors(scored, parts)
         with console.status("drawing"):
             draw(scored, mode, posterior, parts[0], rows.features)
@@ -197,25 +153,19 @@ def _splits(
     """Return training and test part of each split: tables, and these as numbers alone."""
     from pcvm_pymc.experiments.head_to_head import stratified_draws, with_indicators
 
-    splits = stratified_draws(
-        rows.X, rows.y, n_train, n_test, seed=options.seed, scaler=rows.scaler
-    )
+    splits = stratified_draws(rows.X, rows.y, n_train, n_test, seed=options.seed)
     try:
         tables = [next(splits) for _ in range(options.splits)]
     except ValueError as error:  # a class whose rows are all equal
         raise UsageError(f"no split with equal rows on one side: {error}") from None
-    numbers = [with_indicators(X, X_test) for X, _, X_test, _ in tables]
-    return tables, [
-        (X, y, X_test, y_test)
-        for (X, X_test), (_, y, _, y_test) in zip(numbers, tables, strict=True)
-    ]
+    return tables, [with_indicators(each) for each in tables]
 
 
 # --- fits --------------------------------------------------------------------------------------
 
 
-def _fit_rivals(scored: Scored, tables: list[Any], parts: list[Any], team: Team) -> None:
-    """Fit all but the posterior on every split: our own to tables, as `pcvm fit` does, others to numbers."""
+def _fit_rivals(scored: Scored, tables: list[Any], parts: list[Any], team: Any) -> None:
+    """Fit all but the posterior on every split: our own classifiers to tables, the others to numbers."""
     from pcvm_pymc.experiments.head_to_head import fitted_rivals
 
     width, n_classes = scored.options.width, len(scored.classes)
@@ -227,7 +177,7 @@ def _fit_rivals(scored: Scored, tables: list[Any], parts: list[Any], team: Team)
     )
     try:
         with scored.console.status(f"{len(parts)} splits") as status:
-            for n_done, (split, rivals) in enumerate(team.results(calls), 1):
+            for n_done, (split, rivals) in enumerate(team(calls), 1):
                 for name, rival in rivals.items():
                     scored.add(name, split, rival)
                 scored.write()
@@ -242,12 +192,16 @@ def _fit_posteriors(scored: Scored, parts: list[Any]) -> list[Any]:
     from pcvm_pymc.inference.estimates import find_map_em
     from pcvm_pymc.inference.storing import save
 
-    found: list[Any] = []
-    for split, (X, y, X_test, _) in enumerate(parts[: scored.options.posteriors]):
+    options, found = scored.options, list[Any]()
+    length = {"draws": options.draws, "tune": options.draws, "chains": options.chains}
+    with scored.console.status("compiling the sampler"):  # no posterior's seconds contain it
+        X, y, *_ = parts[0]
+        _sampled(X, y, 0, None, draws=1, tune=0, chains=1, thin=1, max_sweeps=1)
+    for split, (X, y, X_test, _) in enumerate(parts[: options.posteriors]):
         began = time.process_time()
-        status = f"posterior {split + 1} of {scored.options.posteriors}"
-        with scored.console.status(status), quiet("pymc"):
-            model, posterior = _sampled(X, y, scored.seed_of(split), scored.options)
+        with scored.console.status(f"posterior {split + 1} of {options.posteriors}"):
+            seed = scored.seed_of(split)
+            model, posterior = _sampled(X, y, seed, options.width, **length)
             seconds = time.process_time() - began
             scored.add(_POSTERIOR, split, replace(rival_of(posterior, X_test), seconds=seconds))
         scored.chains.append(convergence(posterior))
@@ -259,7 +213,7 @@ def _fit_posteriors(scored: Scored, parts: list[Any]) -> list[Any]:
     return found
 
 
-def _sampled(X: Any, y: Any, seed: int, options: argparse.Namespace) -> tuple[Any, Any]:
+def _sampled(X: Any, y: Any, seed: int, width: Any, **length: int) -> tuple[Any, Any]:
     """Return a model and its posterior by Gibbs sampling.
 
     Two classes have basis functions on k-means centres with unconstrained weights, several on all rows: there
@@ -269,34 +223,14 @@ def _sampled(X: Any, y: Any, seed: int, options: argparse.Namespace) -> tuple[An
     from pcvm_pymc.inference.sampling import sample
     from pcvm_pymc.model.builders import mpcvm_model, pcvm_model
 
-    width = options.width
     if width == "auto":
         width = float(select(X, y, over=("width",), random_state=seed).width)
     if len(np.unique(y)) == 2:
         model = pcvm_model(X, y, width=width, basis="kmeans", signs="both")
     else:
         model = mpcvm_model(X, y, width=width)
-    length = {"draws": options.draws, "tune": options.draws, "chains": options.chains}
-    how: dict[str, Any] = {"method": "gibbs", "progressbar": False, "quiet": True}
-    return model, sample(model, random_seed=seed, **length, **how)
-
-
-@contextmanager
-def _compiling(n_classes: int) -> Iterator[Callable[[], object]]:
-    """Compile the sampler in another process if there is a second processor; yield a function that waits.
-
-    Some ten seconds less of a first command. If that process fails, the sampler is compiled where it is used.
-    """
-    if (os.cpu_count() or 1) < 2:
-        yield lambda: None
-        return
-    command = [sys.executable, "-m", "pcvm_pymc.cli.ahead", str(n_classes)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield process.wait
-    finally:
-        process.kill()
-        process.wait()
+    how: dict[str, Any] = {"method": "gibbs", "progressbar": False, "quiet": True, **length}
+    return model, sample(model, random_seed=seed, **how)
 
 
 def draw(scored: Scored, mode: Any, posterior: Any, split: Any, features: tuple[str, ...]) -> None:
@@ -343,31 +277,39 @@ def _check_numbers(options: argparse.Namespace) -> None:
         raise UsageError(
             f"--posteriors is {options.posteriors}; needed at most --splits, which is {options.splits}"
         )
-    given = {
-        name: getattr(options, name) for name in ("target", "categorical", "impute", "missing")
-    }
-    for name, value in (given | {"header": options.header != "auto"}).items():
-        if options.file is None and value:
+    for name in ("target", "sep", "missing"):
+        if options.file is None and getattr(options, name):
             raise UsageError(f"--{name} needs a FILE.csv")
 
 
-def _read(options: argparse.Namespace, console: Console) -> Rows:
-    """Return the rows of a file, and say what was recognised in it; without one those of an example."""
-    path = options.file
-    if path is None:
+def _checked_width(text: str) -> Any:
+    """Return the kernel width that was asked for, a number or "auto"."""
+    if text == "auto":
+        return text
+    with suppress(ValueError):
+        if 0 < float(text) < np.inf:
+            return float(text)
+    raise UsageError(f"--width is {text!r}; needed a positive number or auto")
+
+
+def _read(options: argparse.Namespace) -> Rows:
+    """Return the rows of a file, or those of an example."""
+    if options.file is None:
         from sklearn.datasets import load_breast_cancer
 
         bunch = load_breast_cancer()
         labels = bunch.target_names[bunch.target]
         names = tuple(map(str, bunch.feature_names))
         return Rows(bunch.data, labels, names, "Wisconsin breast cancer (scikit-learn)")
-    how = {"asked": [options.target], "missing": options.missing}
-    frame = read_table(path, options.header, console, **how)
-    labels, features = labels_and_features(path, frame, options.target)
-    from pcvm_pymc.experiments.model_files import TableScaler
-
-    scaler = TableScaler.of(path, features, categorical=options.categorical, impute=options.impute)
-    return Rows(features, labels.to_numpy(), tuple(map(str, features)), path.name, scaler)
+    X, labels = read_table(
+        options.file, options.target, sep=options.sep or ",", missing=options.missing
+    )
+    categories = X.select_dtypes("category").columns
+    n_missing = int(X.isna().sum().sum())
+    said = f" (categories: {', '.join(categories)})" if len(categories) else ""
+    said += f", {n_missing} fields missing" if n_missing else ""
+    said += f", labels {labels.name}"
+    return Rows(X, labels.to_numpy(object), tuple(X), options.file.name, said)
 
 
 def _sizes(rows: Rows, options: argparse.Namespace) -> tuple[int, int]:
@@ -381,48 +323,27 @@ def _sizes(rows: Rows, options: argparse.Namespace) -> tuple[int, int]:
             f"--test-size is {size:g}; needed a share between 0 and 1, or 2 to {n - 4} rows"
         )
     share, (_, counts) = 1.0 - n_test / n, np.unique(rows.y, return_counts=True)
-    if counts.min() * share < 2 or n_test < len(counts):
+    if counts.min() * share < 2 or counts.max() * share < 5 or n_test < len(counts):
         raise UsageError(
-            f"--test-size is {size:g}, which leaves fewer than two rows of a class to train on, or fewer "
-            "test rows than classes; use another"
+            f"--test-size is {size:g}, which leaves fewer than two rows of a class to train on, fewer than "
+            "five of each, or fewer test rows than classes; use another, or more rows"
         )
     return n - int(n_test), int(n_test)
 
 
 def _output_folder(options: argparse.Namespace, stack: ExitStack) -> Path:
-    """Return the output folder, made, locked, and emptied of an earlier run of the same settings.
-
-    Where the default folder has anything else in it the next number is taken; a folder that was named is
-    only written into with --force. The settings are written first.
-    """
-    settings = {k: v for k, v in vars(options).items() if k not in _NO_RESULT}
-    settings["file"] = str(options.file.resolve()) if options.file else None
-    path, number = options.out or Path("pcvm-compare"), 1
-    while (found := _occupied(path, settings)) and not options.force:
-        if options.out is not None:
-            raise UsageError(f"--out {path} {found}; use --force, or another folder")
-        number += 1
-        path = Path(f"pcvm-compare-{number}")
-    stack.enter_context(alone_in(path))
-    if (path / _SETTINGS).exists():
-        for name in (*(f"{each}.csv" for each in _TABLES), *PICTURES):
-            (path / name).unlink(missing_ok=True)
-    write_atomically(path / _SETTINGS, json.dumps(settings, indent=1).encode())
-    return path
-
-
-def _occupied(path: Path, settings: dict[str, Any]) -> str:
-    """Return why a folder cannot be written into, or an empty string."""
+    """Return the output folder, made and locked; one with anything in it is only used with --force."""
+    path: Path = options.out
     if path.exists() and not path.is_dir():
         raise UsageError(f"--out {path} is a file; needed a folder")
-    if not path.exists() or all(map(is_scratch, path.iterdir())):
-        return ""
-    try:
-        before = json.loads((path / _SETTINGS).read_text(encoding="utf-8"))
-        other = [name for name, value in settings.items() if before.get(name) != value]
-    except (OSError, ValueError, AttributeError):
-        return "has something else than a comparison in it"
-    return f"has a comparison with another {', '.join(other)}" if other else ""
+    if path.exists() and not options.force and not all(map(is_scratch, path.iterdir())):
+        raise UsageError(
+            f"--out {path} has something in it; use --force to write over it, or another folder"
+        )
+    stack.enter_context(alone_in(path))
+    for name in (*(f"{each}.csv" for each in _TABLES), *PICTURES):  # of an earlier run
+        (path / name).unlink(missing_ok=True)
+    return path
 
 
 # --- what is printed ---------------------------------------------------------------------------
@@ -430,23 +351,25 @@ def _occupied(path: Path, settings: dict[str, Any]) -> str:
 
 def _table(scored: Scored) -> Table:
     """Return two lines for each classifier: its means, and its differences to the first one."""
+    from pcvm_pymc.experiments.head_to_head import PAIRED
+
     mean, error, _ = scored.tables()
     title = "held-out scores, mean over splits"
     table = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     table.add_column("\n  won/drawn/lost", no_wrap=True)
     for key, (heading, _, _) in _COLUMNS.items():
-        below = "- first" * (key in _PAIRED)
+        below = "- first" * (key in PAIRED)
         table.add_column(f"{heading}\n{below}", justify="right", no_wrap=True)
     for name, row in mean.iterrows():
         is_first, n_splits = name == mean.index[0], int(row["splits"])
-        counts = "/".join(f"{row[f'log loss {each}']:.0f}" for each in _COUNTS)
+        counts = "/".join(f"{row[f'log loss {each}']:.0f}" for each in ("won", "drawn", "lost"))
         below = f"  {n_splits} split{'s' * (n_splits > 1)}" + f": {counts}" * (not is_first)
         cells = [f"{escape(str(name))}\n{below}"]
         for key, (_, factor, digits) in _COLUMNS.items():
             text = "" if np.isnan(row[key]) else f"{factor * row[key]:.{digits}f}"
             if key not in ("vectors", "seconds") and n_splits < mean["splits"].iloc[0]:
-                text = f"({text})" if key in _PAIRED else ""  # not to be read down the column
-            if key in _PAIRED and not is_first:
+                text = f"({text})" if key in PAIRED else ""  # not to be read down the column
+            if key in PAIRED and not is_first:
                 text += f"\n{factor * row[f'{key} difference']:+.{digits}f}"
                 spread = factor * error.loc[name, f"{key} difference"]
                 text += "" if np.isnan(spread) else f" ± {spread:.{digits}f}"

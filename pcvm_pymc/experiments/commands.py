@@ -15,8 +15,8 @@ from pcvm_pymc.experiments.errors import UsageError
 
 
 def reproduce(options: argparse.Namespace, console: Console) -> int:
-    """Run an experiment and write its report, draw a figure without one, or do so for ALL."""
-    from pcvm_pymc.experiments.catalogue import Sketch, listed
+    """Run an experiment and write its report, or do so for ALL."""
+    from pcvm_pymc.experiments.catalogue import experiment_of
     from pcvm_pymc.experiments.running.run import reproduce as run
     from pcvm_pymc.experiments.running.store import NoSetError, RunError
 
@@ -24,10 +24,7 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
         return _reproduce_all(options, console)
     ending = "-small" if options.small else ""
     try:
-        entry = listed(options.name)
-        if isinstance(entry, Sketch):
-            _draw(entry, options.out or Path(f"pcvm-{entry.name}"), console)
-            return 0
+        entry = experiment_of(options.name)
         out = options.out or Path(f"pcvm-{entry.run}{ending}")
         default = (options.small and entry.small.classifiers) or entry.classifiers
         run(
@@ -63,18 +60,6 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(options, name) for name in names}
 
 
-def _draw(sketch: Any, out: Path, console: Console) -> None:
-    """Write the report of what no classifier is fitted for, or say why there is nothing to run."""
-    from pcvm_pymc.experiments.sketches import sketch_report
-
-    if sketch.why_none:
-        console.print(f"{sketch.name} has nothing to run: {escape(sketch.why_none)}")
-        return
-    _without_windows()
-    sketch_report(sketch).write(out / "report")
-    console.print(f"Written to {escape(str(out / 'report'))}{os.sep}: report.html, report.md, ...")
-
-
 def _reproduce_all(options: argparse.Namespace, console: Console) -> int:
     """Run every experiment; say in a line how each ended, and return 1 if a job failed."""
     from pcvm_pymc.experiments.everything import reproduce_everything
@@ -91,7 +76,7 @@ def _reproduce_all(options: argparse.Namespace, console: Console) -> int:
         raise UsageError(f"seed={options.seed}; needed a whole number of at least 0")
     _without_windows()
     out = options.out or Path("pcvm-ALL-small" if options.small else "pcvm-ALL")
-    styles = {"failed": "red", "no data": "yellow", "nothing to run": "dim"}
+    styles = {"failed": "red", "no data": "yellow"}
     ended = []
     for each in reproduce_everything(out, **_settings(options)):
         line = f"{each.name:<26} {each.status:<14} {each.seconds:6.0f} s  {each.said}"
@@ -200,16 +185,13 @@ def list_names(options: argparse.Namespace, console: Console) -> None:
 
 
 def _experiment_rows() -> list[tuple[str, ...]]:
-    from pcvm_pymc.experiments.catalogue import Experiment, entries
+    from pcvm_pymc.experiments.catalogue import EXPERIMENTS
 
     rows: list[tuple[str, ...]] = [("experiment", "what", "sets", "repeats")]
-    for each in entries():
-        if isinstance(each, Experiment):
-            rows.append((each.name, each.title, str(len(each.sets)), str(each.repeats)))
-        else:
-            why = f" (nothing to run: {each.why_none})" if each.why_none else ""
-            rows.append((each.name, each.title + why, str(len(each.sets) or ""), ""))
-    return rows
+    return rows + [
+        (each.name, each.title, str(len(each.sets)), str(each.repeats))
+        for each in EXPERIMENTS.values()
+    ]
 
 
 def _classifier_rows() -> list[tuple[str, ...]]:

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pcvm_pymc.experiments.catalogue import EXPERIMENTS, Experiment, Sketch, entries
+from pcvm_pymc.experiments.catalogue import EXPERIMENTS, Experiment
 from pcvm_pymc.experiments.errors import first_line
 from pcvm_pymc.experiments.reporting.reading import report_of
 from pcvm_pymc.experiments.running.run import reproduce
 from pcvm_pymc.experiments.running.store import NoSetError
-from pcvm_pymc.experiments.sketches import sketch_report
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Outcome:
     Attributes
     ----------
     name : str
-    status : {"done", "failed", "no data", "nothing to run"}
+    status : {"done", "failed", "no data"}
     said : str
         In words.
     n_failed : int
@@ -50,7 +49,7 @@ def reproduce_everything(out: str | Path, **options: Any) -> Iterator[Outcome]:
         Of `pcvm_pymc.experiments.running.reproduce`, for all of them.
     """
     out, ran = Path(out), set[str]()
-    for entry in entries():
+    for entry in EXPERIMENTS.values():
         began = time.perf_counter()
         try:
             status, said, n_failed = _one(entry, out, ran, options)
@@ -62,15 +61,10 @@ def reproduce_everything(out: str | Path, **options: Any) -> Iterator[Outcome]:
 
 
 def _one(
-    entry: Experiment | Sketch, out: Path, ran: set[str], options: dict[str, Any]
+    entry: Experiment, out: Path, ran: set[str], options: dict[str, Any]
 ) -> tuple[str, str, int]:
     """Run the missing jobs of an experiment, write its report, and return its outcome."""
     place = out / entry.name / "report"
-    if isinstance(entry, Sketch):
-        if not entry.drawing:
-            return "nothing to run", entry.why_none, 0
-        sketch_report(entry, folder=options.get("folder")).write(place)
-        return "done", "drawn", 0
     if entry.run not in ran:
         reproduce(EXPERIMENTS[entry.run].name, out=out / entry.run, **options)
         ran.add(entry.run)

@@ -22,6 +22,8 @@ from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
 from pcvm_pymc.experiments.baselines import TunedSVC, gaussian_process, tuned_logistic_regression
 
+PAIRED = ("log loss", "error")  # what is compared split by split
+type Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
 type Draw = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
@@ -153,7 +155,7 @@ def stratified_draws(
     n_train, n_test : int
     seed : int
     scaler : transformer, optional
-        What is fitted to each training part; default: `StandardScaler`.
+        What is fitted to each training part; default: a `StandardScaler` of the numbers.
     """
     n_obs, n_unequal = len(y), len(np.unique(equal_rows(X, y)))
     few = max(round(n_train * n_unequal / n_obs), 1)
@@ -166,30 +168,93 @@ def stratified_draws(
         splitter = StratifiedShuffleSplit(1, random_state=seed + number, **sizes)
         ((train, test),) = kept_together(splitter, X, y)
         part, held_out = X.take(train, axis=0), X.take(test, axis=0)
-        fitted = (StandardScaler() if scaler is None else clone(scaler)).fit(part)
+        fitted = (_scaler_of(X) if scaler is None else clone(scaler)).fit(part)
         yield fitted.transform(part), y[train], fitted.transform(held_out), y[test]
         number += 1
 
 
-def with_indicators(X: Any, X_test: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return training and test rows for what takes neither categories nor missing values.
+def _scaler_of(X: Any) -> Any:
+    """Return what standardises numbers; categories of a table, which remains one, come after them."""
+    if not isinstance(X, pd.DataFrame):
+        return StandardScaler()
+    categories = X.select_dtypes("category").columns
+    numbers = X.columns.difference(categories, sort=False)
+    parts = (StandardScaler(), list(numbers)), ("passthrough", list(categories))
+    scaler = make_column_transformer(*parts, verbose_feature_names_out=False)
+    return scaler.set_output(transform="pandas")
+
+
+def with_indicators(draw: Draw) -> Draw:
+    """Return a draw for what takes neither categories nor missing values.
 
     Missing numbers are the training rows' median, a category is an indicator for each level, a missing one
     included; a level that no training row has is zero in all of them.
-
-    Parameters
-    ----------
-    X, X_test : ndarray or DataFrame, shape (n_rows, n_features)
     """
+    X, y, X_test, y_test = draw
     if not isinstance(X, pd.DataFrame):
-        return X, X_test
+        return draw
     categories = X.select_dtypes("category").columns
     indicators = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     medians = SimpleImputer(strategy="median", keep_empty_features=True)
     transformer = make_column_transformer(
         (medians, X.columns.difference(categories, sort=False)), (indicators, categories)
     )
-    return transformer.fit_transform(X), transformer.transform(X_test)
+    return transformer.fit_transform(X), y, transformer.transform(X_test), y_test
+
+
+def paired(score: pd.Series, first: str) -> pd.DataFrame:
+    """Return how classifiers differ from the first one in a score, on the splits that both ran on.
+
+    Parameters
+    ----------
+    score : Series
+        Of each classifier and split, less is better; index levels ``classifier`` and ``split``.
+    first : str
+
+    Returns
+    -------
+    DataFrame
+        For each classifier the mean ``difference`` and its standard ``error`` over the ``splits`` of both
+        (NaN for a single one), and on how many of these its score was less, equal and greater: ``won``,
+        ``drawn`` and ``lost``.
+    """
+    table = score.unstack("classifier")
+    difference = table.sub(table[first], axis=0)  # NaN where one of the two did not run
+    return pd.DataFrame(
+        {
+            "difference": difference.mean(),
+            "error": difference.sem(),
+            "splits": difference.count(),
+            "won": (difference < 0).sum(),
+            "drawn": (difference == 0).sum(),
+            "lost": (difference > 0).sum(),
+        }
+    )
+
+
+def over_splits(scores: list[dict[str, Any]]) -> Tables:
+    """Return means over splits, their standard errors, and the scores of each split.
+
+    The best mean log loss of those that ran on most splits is first. Then come the others by their
+    difference to it, which is of the splits that both ran on, as their means need not be.
+
+    Parameters
+    ----------
+    scores : list of dict
+        Of each ``classifier`` on each ``split``, in any order.
+    """
+    order = pd.DataFrame(scores).sort_values("split", kind="stable")  # as if one by one
+    each = order.set_index(["classifier", "split"])
+    groups = each.groupby("classifier", sort=False)
+    mean, error = groups.mean().assign(splits=groups.size()), groups.sem()
+    first = mean.loc[mean["splits"] == mean["splits"].max(), "log loss"].idxmin()
+    for key in PAIRED:
+        found = paired(each[key], first).drop(columns="splits").add_prefix(f"{key} ")
+        error[f"{key} difference"] = found.pop(f"{key} error")
+        mean = mean.join(found)
+    others = mean.drop(first).sort_values("log loss difference", kind="stable").index
+    rows = [first, *others]
+    return mean.loc[rows], error.loc[rows], each
 
 
 def mean_and_error(tables: list[pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -14,12 +14,7 @@ from sklearn.model_selection import cross_val_score
 from pcvm_pymc.estimators.rvm import RVMClassifier
 from pcvm_pymc.experiments.classifiers.makers import KROPOTOV_WIDTHS, log_validity
 from pcvm_pymc.experiments.classifiers.tuning import TuningTask, opposed_rows, vector_rows
-from pcvm_pymc.experiments.statistics import (
-    RANKS_ALPHA,
-    average_ranks,
-    nemenyi_difference,
-    nemenyi_p_values,
-)
+from pcvm_pymc.experiments.statistics import RANKS_ALPHA, average_ranks
 from pcvm_pymc.figures import (
     MARKERS,
     PALETTE,
@@ -373,14 +368,14 @@ def draw_ranks(table: pd.DataFrame, title: str, *, higher_is_better: bool = Fals
     ImportError
         If scikit-posthocs, an extra, is missing.
     """
-    from scikit_posthocs import critical_difference_diagram
+    from scikit_posthocs import critical_difference_diagram, posthoc_nemenyi_friedman
 
     ranks = average_ranks(table, higher_is_better=higher_is_better)
     half = -(-len(ranks) // 2)
     figure, axis = plt.subplots(figsize=(8.0, 1.5 + 0.32 * half))
     critical_difference_diagram(
         ranks,
-        nemenyi_p_values(table),
+        posthoc_nemenyi_friedman(table),
         alpha=RANKS_ALPHA,
         ax=axis,
         label_fmt_left="{label} ({rank:.2f}) ",
@@ -392,10 +387,6 @@ def draw_ranks(table: pd.DataFrame, title: str, *, higher_is_better: bool = Fals
     )
     axis.spines["top"].set_visible(True)  # the axis of ranks
     axis.tick_params(labelsize=8)
-    apart = nemenyi_difference(*table.shape)
-    axis.set_title(
-        f"{title}: mean ranks; bars join what Nemenyi's test at {RANKS_ALPHA:.2f} does not tell apart "
-        f"(less than {apart:.2f})",
-        fontsize=9,
-    )
+    said = f"bars join what Nemenyi's test at {RANKS_ALPHA:.2f} does not tell apart"
+    axis.set_title(f"{title}: mean ranks; {said}", fontsize=9)
     return figure

@@ -1,20 +1,16 @@
-"""Calls in several processes of this machine."""
+"""Calls in several processes of this machine, by joblib."""
 
 import signal
 import warnings
-from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from itertools import islice
-from typing import Any, Self
+from typing import Any
 
-from joblib import Parallel, parallel_config
+from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky import get_reusable_executor
 
 from pcvm_pymc.core.pieces.resources import one_blas_thread
-
-_DAY = 86_400  # seconds that a process waits for work
 
 
 def in_processes(calls: Iterable[Any], n_processes: int) -> Generator[Any]:
@@ -28,64 +24,38 @@ def in_processes(calls: Iterable[Any], n_processes: int) -> Generator[Any]:
         From `joblib.delayed`.
     n_processes : int
     """
+    with processes(n_processes) as results:
+        yield from results(calls)
+
+
+@contextmanager
+def processes(
+    n_processes: int, module: str = __name__
+) -> Iterator[Callable[[Iterable[Any]], Iterator[Any]]]:
+    """Begin processes, which import a module, and yield a function as `in_processes`, to be called once."""
     if n_processes == 1:
-        yield from map(_called, calls)
+        yield lambda calls: map(_called, calls)
         return
     with parallel_config(backend="loky", inner_max_num_threads=1):
         run = Parallel(n_processes, return_as="generator_unordered", pre_dispatch="2*n_jobs")
-        with _interrupts_here():
-            results = run(calls)
-        try:
-            for result in results:  # noqa: UP028, which would close them before the filter is set
-                yield result
-        finally:
-            with warnings.catch_warnings(action="ignore"):  # joblib's, of calls stopped on purpose
-                results.close()
-            get_reusable_executor().shutdown(kill_workers=True)
+    with _interrupts_here():
+        begun = [run(delayed(_imported)(module) for _ in range(n_processes))]
+
+    def results(calls: Iterable[Any]) -> Iterator[Any]:
+        list(begun[0])
+        begun.append(run(calls))
+        return begun[-1]
+
+    try:
+        yield results
+    finally:
+        with warnings.catch_warnings(action="ignore"):  # joblib's, of calls stopped on purpose
+            begun[-1].close()
+        get_reusable_executor().shutdown(kill_workers=True)
 
 
-class Team:
-    """Processes for a few short calls, of which this is one: the others import a module as it begins.
-
-    Parameters
-    ----------
-    n_processes : int
-        This one included.
-    module : str
-        Name of what the calls need.
-    """
-
-    def __init__(self, n_processes: int, module: str) -> None:
-        self._n_others = n_processes - 1
-        self._executor: Any = None
-        if self._n_others:
-            with _interrupts_here():
-                self._executor = get_reusable_executor(self._n_others, timeout=_DAY)
-                for _ in range(self._n_others):
-                    self._executor.submit(import_module, module)
-
-    def __enter__(self) -> Self:
-        """Return the team."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """End the other processes."""
-        if self._executor is not None:
-            self._executor.shutdown(kill_workers=True)
-
-    def results(self, calls: Iterable[Any]) -> Iterator[Any]:
-        """Yield what calls return, as they end, as `in_processes` does; this process takes its share."""
-        left, running = iter(calls), set[Future[Any]]()
-        while True:
-            for call in islice(left, self._n_others and 2 * self._n_others - len(running)):
-                running.add(self._executor.submit(_called, call))
-            own = next(left, None)
-            if own is not None:
-                yield _called(own)
-            elif not running:
-                return
-            done, running = wait(running, 0.0 if own else None, FIRST_COMPLETED)
-            yield from (each.result() for each in done)
+def _imported(module: str) -> None:
+    import_module(module)
 
 
 def _called(call: Any) -> Any:

@@ -1,7 +1,6 @@
-"""What reports call each measure, and the tests by which the papers compare classifiers."""
+"""What reports call each measure, and the papers' statistics that SciPy and scikit-posthocs lack."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,8 +18,6 @@ __all__ = [
     "critical_difference",
     "five_by_two_f_test",
     "friedman_test",
-    "nemenyi_difference",
-    "nemenyi_p_values",
     "win_loss_tie",
 ]
 
@@ -87,21 +84,9 @@ def average_ranks(table: pd.DataFrame, *, higher_is_better: bool = False) -> pd.
     return table.dropna().rank(axis=1, ascending=not higher_is_better).mean()
 
 
-@dataclass(frozen=True)
-class FriedmanResult:
-    """Friedman's test, and its correction.
+class FriedmanResult(NamedTuple):
+    """Friedman's chi-squared, corrected for ties, and Iman & Davenport's F, with their p-values."""
 
-    Attributes
-    ----------
-    n_sets, n_classifiers : int
-    statistic, p_value : float
-        Friedman's chi-squared, corrected for ties.
-    f_statistic, f_p_value : float
-        Iman & Davenport's F.
-    """
-
-    n_sets: int
-    n_classifiers: int
     statistic: float
     p_value: float
     f_statistic: float
@@ -128,9 +113,9 @@ def friedman_test(table: pd.DataFrame) -> FriedmanResult:
             f"{n} complete sets and {k} classifiers; needed at least two sets and three classifiers"
         )
     if (table.nunique(axis=1) == 1).all():
-        return FriedmanResult(n, k, 0.0, 1.0, 0.0, 1.0)
+        return FriedmanResult(0.0, 1.0, 0.0, 1.0)
     statistic, p_value = stats.friedmanchisquare(*table.to_numpy().T)
-    return FriedmanResult(n, k, float(statistic), float(p_value), *iman_davenport(statistic, n, k))
+    return FriedmanResult(float(statistic), float(p_value), *iman_davenport(statistic, n, k))
 
 
 def iman_davenport(statistic: float, n_sets: int, n_classifiers: int) -> tuple[float, float]:
@@ -158,40 +143,12 @@ def _standard_error(n_sets: int, n_classifiers: int) -> float:
     return float(np.sqrt(n_classifiers * (n_classifiers + 1) / (6 * n_sets)))
 
 
-def nemenyi_difference(n_sets: int, n_classifiers: int, alpha: float = RANKS_ALPHA) -> float:
-    """Return the difference of mean ranks that is significant between any two classifiers (Nemenyi)."""
-    q = float(stats.studentized_range.isf(alpha, n_classifiers, np.inf)) / np.sqrt(2.0)
-    return q * _standard_error(n_sets, n_classifiers)
-
-
-def nemenyi_p_values(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the p-value of each pair of classifiers in Nemenyi's test, by scikit-posthocs.
-
-    Parameters
-    ----------
-    table : DataFrame
-        A row for each set, a column for each classifier, no value missing.
-
-    Raises
-    ------
-    ImportError
-        If scikit-posthocs, an extra, is missing.
-    """
-    from scikit_posthocs import posthoc_nemenyi_friedman
-
-    found = posthoc_nemenyi_friedman(table.to_numpy(float))
-    return found.set_axis(table.columns, axis=0).set_axis(table.columns, axis=1)
-
-
-@dataclass(frozen=True)
-class BonferroniDunn:
+class BonferroniDunn(NamedTuple):
     """Every classifier against a control.
 
     Attributes
     ----------
     control : str
-    ranks : Series
-        Mean ranks, the control's among them.
     critical_difference, critical_value : float
         Of mean ranks, and of `z`.
     table : DataFrame
@@ -201,7 +158,6 @@ class BonferroniDunn:
     """
 
     control: str
-    ranks: pd.Series
     critical_difference: float
     critical_value: float
     table: pd.DataFrame
@@ -226,7 +182,7 @@ def bonferroni_dunn(
     table = pd.DataFrame(
         {"difference": difference, "z": z, "significant": difference.abs() >= limit}
     )
-    return BonferroniDunn(control, ranks, limit, critical_value(k, alpha), table)
+    return BonferroniDunn(control, limit, critical_value(k, alpha), table)
 
 
 def win_loss_tie(

@@ -9,7 +9,6 @@ from problems import awkward_data, blobs, refused
 from scipy import stats
 from scipy.special import log_ndtr
 
-from pcvm_pymc.cli.ahead import compile_sampler
 from pcvm_pymc.core.family import FAMILY, class_signs
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, responses
 from pcvm_pymc.core.gibbs.chain import run
@@ -220,11 +219,11 @@ def test_a_likelihood_without_responses_is_refused(monkeypatch):
 # --- several classes ------------------------------------------------------------------------------
 
 
-def test_what_is_compiled_ahead_serves_every_problem():
-    compile_sampler()
-    compile_sampler(3)
+def test_what_is_compiled_once_serves_every_problem():
+    first, *several = (of_classes(9, each) for each in PRIORS.values())
+    for found in (first, problem()):
+        advance(found, found.start(rng := np.random.default_rng(0)), rng, draws=2)
     compiled = list(run.signatures)
-    several = [of_classes(9, each) for each in PRIORS.values()]
-    for found in (*several, problem(), problem(likelihood=NoisyProbit(0.1))):
+    for found in (*several, problem(likelihood=NoisyProbit(0.1))):
         advance(found, found.start(rng := np.random.default_rng(0)), rng, draws=2)
     assert run.signatures == compiled

@@ -1,9 +1,8 @@
 from dataclasses import replace
-from itertools import groupby
 
 import numpy as np
 import pytest
-from problems import complaint, interrupted, printed, refused
+from problems import complaint, interrupted, refused
 from runs import reported
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
@@ -11,52 +10,10 @@ from pcvm_pymc.cli import main
 from pcvm_pymc.experiments import catalogue, everything
 from pcvm_pymc.experiments.catalogue import EXPERIMENTS
 from pcvm_pymc.experiments.classifiers import CLASSIFIERS
-from pcvm_pymc.experiments.drawings import DRAWINGS
 from pcvm_pymc.experiments.protocols import Protocol, realise, thinned
 from pcvm_pymc.experiments.running import RunError
-from pcvm_pymc.experiments.sketches import sketch_report
 
 LINES = "figueiredo2001-fig3"
-
-
-# --- what the catalogue lists ----------------------------------------------------------------
-
-
-def test_every_table_and_figure_is_listed_once():
-    names = [each.name for each in catalogue.entries()]
-    assert sorted(names) == sorted([*EXPERIMENTS, *catalogue.SKETCHES])
-    assert len(set(names)) == len(names)
-    papers = groupby(catalogue.entries(), key=lambda each: each.paper)
-    assert len(list(papers)) == 6  # five, and our own
-    assert all(catalogue.listed(name).name == name for name in names)
-    assert {each.drawing for each in catalogue.SKETCHES.values() if each.drawing} == set(DRAWINGS)
-
-
-# figures and tables of each paper
-COUNTS = {"chen2009": (4, 8), "figueiredo2001": (4, 3), "chmielewski2019": (3, 2)}
-COUNTS |= {"kropotov2006": (6, 1), "lyu2020": (6, 7)}
-
-
-@pytest.mark.parametrize("paper", COUNTS)
-def test_no_table_or_figure_of_a_paper_is_left_out(paper):
-    kinds = zip(("fig", "table"), COUNTS[paper], strict=True)
-    wanted = {f"{paper}-{kind}{i + 1}" for kind, n in kinds for i in range(n)}
-    assert wanted <= {each.name for each in catalogue.entries()}
-
-
-def test_what_cannot_be_run_says_why(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    name = "kropotov2006-fig1"
-    assert f"{name} has nothing to run: two curves" in printed(capsys, main(["reproduce", name]))
-    assert list(tmp_path.iterdir()) == []
-    refused(f"{name} has no jobs: two curves", catalogue.experiment_of, name)
-    refused("has nothing to run: two curves", sketch_report, catalogue.SKETCHES[name])
-    assert "nothing to run: two curves" in " ".join(printed(capsys, main(["list"])).split())
-
-
-def test_a_sketch_is_drawn_or_says_why_not():
-    for fields in ({}, {"drawing": "a", "why_none": "b"}):
-        refused("needed one of them", catalogue.Sketch, "name", "title", "paper", **fields)
 
 
 # --- a small part ----------------------------------------------------------------------------
@@ -98,11 +55,10 @@ def few(monkeypatch):
     table = replace(lines, name="table", view="ranks", control="LDA", measures=("error",))
     broken = replace(lines, name="broken", run="broken", classifiers=("LDA", "fails"))
     away = replace(lines, name="away", run="away", sets=("glass",))
-    sketch = catalogue.Sketch("hand", "Fig. 9", "paper", why_none="a drawing.")
     found = {each.name: each for each in (lines, table, broken, away)}
     for name, each in found.items():
         monkeypatch.setitem(catalogue.EXPERIMENTS, name, each)
-    monkeypatch.setattr(everything, "entries", lambda: [*found.values(), sketch])
+    monkeypatch.setattr(everything, "EXPERIMENTS", found)
     monkeypatch.delenv("PCVM_DATA", raising=False)
     row = replace(CLASSIFIERS["LDA"], make=lambda setting: LinearDiscriminantAnalysis(tol="no"))
     monkeypatch.setitem(CLASSIFIERS, "fails", replace(row, name="fails"))
@@ -112,13 +68,13 @@ def test_all_runs_the_rest_and_says_what_failed(few, tmp_path, capsys):
     arguments = ["reproduce", "ALL", "--repeats", "1", "--small", "--out", str(tmp_path / "out")]
     assert main(arguments) == 1
     lines = capsys.readouterr().out.splitlines()
-    said = [" ".join(line.split()[:2]) for line in lines[:5]]
-    assert said == [f"{LINES} done", "table done", "broken failed", "away no", "hand nothing"]
+    said = [" ".join(line.split()[:2]) for line in lines[:4]]
+    assert said == [f"{LINES} done", "table done", "broken failed", "away no"]
     assert "2 jobs" in lines[0]
     assert f"jobs of {LINES}" in lines[1]
     assert "1 jobs, 1 failed" in lines[2]
     assert "glass" in lines[3]
-    assert lines[-1].endswith("2 done, 1 failed, 1 no data, 1 nothing to run; 1 jobs failed.")
+    assert lines[-1].endswith("2 done, 1 failed, 1 no data; 1 jobs failed.")
     for name in (LINES, "table", "broken"):
         assert (tmp_path / "out" / name / "report" / "report.html").is_file()
     # the same command goes on: nothing is run again

@@ -1,22 +1,20 @@
 import math
-import os
 
 import numpy as np
 import pandas as pd
-import pytest
 from joblib import delayed
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import StratifiedShuffleSplit
 
-from pcvm_pymc.cli.comparing import paired
 from pcvm_pymc.experiments.head_to_head import (
     equal_rows,
     fitted_rivals,
     kept_together,
+    paired,
     stratified_draws,
     with_indicators,
 )
-from pcvm_pymc.experiments.processes import Team, in_processes
+from pcvm_pymc.experiments.processes import in_processes
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
@@ -45,13 +43,25 @@ def test_categories_and_missing_values_as_numbers():
     words = pd.Categorical(["b", None, "a", "b"]), pd.Categorical(["a", "new", None])
     train = pd.DataFrame({"word": words[0], "x": [1.0, 5.0, np.nan, 2.0], "none": np.nan})
     test = pd.DataFrame({"word": words[1], "x": [np.nan, 0.0, 7.0], "none": [1.0, np.nan, 1.0]})
-    found, of_test = with_indicators(train, test)  # x, none, then a, b, missing
+    found, _, of_test, _ = with_indicators((train, None, test, None))  # x, none, then a, b, missing
     np.testing.assert_array_equal(found[:, 0], [1.0, 5.0, 2.0, 2.0])
     np.testing.assert_array_equal(found[:, 2:], [[0, 1, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0]])
     np.testing.assert_array_equal(of_test[:, 0], [2.0, 0.0, 7.0])
     np.testing.assert_array_equal(of_test[:, 2:], [[1, 0, 0], [0, 0, 0], [0, 0, 1]])
     assert np.isfinite(found).all()
-    assert with_indicators(X, X[:3])[0] is X
+    assert with_indicators((X, Y, X, Y))[0] is X
+
+
+def test_numbers_of_a_table_are_standardised_by_the_training_rows():
+    colour = pd.Categorical(np.resize(["red", None, "blue"], 60))
+    table = pd.DataFrame({"colour": colour, "a": X[:, 0], "b": 5.0 + X[:, 1]})
+    train, y, test, _ = next(stratified_draws(table, Y, 40, 20, seed=0))
+    assert list(train) == list(test) == ["a", "b", "colour"]
+    assert train["colour"].dtype == "category"
+    np.testing.assert_allclose(train[["a", "b"]].mean(), 0.0, atol=1e-12)
+    np.testing.assert_allclose(train[["a", "b"]].std(ddof=0), 1.0)
+    assert pd.concat([train, test]).isna().sum().tolist() == [0, 1, 20]
+    assert len(train) == len(y) == 40
 
 
 def test_differences_are_those_of_the_splits_of_both():
@@ -77,22 +87,6 @@ def test_splits_are_the_same_in_any_number_of_processes():
         for i, draw in zip(range(2), draws, strict=False)
     ]
     one, two = (dict(in_processes(calls, n)) for n in (1, 2))
-    with Team(2, "pcvm_pymc.experiments.head_to_head") as team:
-        teams = dict(team.results(calls))
-    with Team(1, "no_module_is_imported") as alone:
-        assert [split for split, _ in alone.results(calls)] == [0, 1]
     for split, name in ((i, name) for i in range(2) for name in one[0]):
         expected = one[split][name].probability
         np.testing.assert_array_equal(two[split][name].probability, expected, name)
-        np.testing.assert_array_equal(teams[split][name].probability, expected, name)
-
-
-def test_a_team_returns_each_call_once_and_raises_what_a_call_raises():
-    with Team(3, "math") as team:
-        assert sorted(team.results(delayed(math.sqrt)(k * k) for k in range(20))) == list(range(20))
-        assert len(set(team.results(delayed(os.getpid)() for _ in range(40)))) > 1
-        with pytest.raises(ValueError, match="invalid literal"):
-            list(team.results(delayed(int)(text) for text in ("1", "2", "a", "3")))
-        executor = team._executor
-    with pytest.raises(RuntimeError):
-        executor.submit(os.getpid)

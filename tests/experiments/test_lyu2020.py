@@ -9,21 +9,11 @@ from problems import fixed_rng
 from runs import reported
 
 from pcvm_pymc.core.problem import Status
-from pcvm_pymc.experiments.catalogue import EXPERIMENTS, SKETCHES, printed_table
+from pcvm_pymc.experiments.catalogue import EXPERIMENTS, printed_table
 from pcvm_pymc.experiments.classifiers import CLASSIFIERS, Setting
 from pcvm_pymc.experiments.datasets.generators import overlap_classes
-from pcvm_pymc.experiments.drawings import DRAWINGS
 from pcvm_pymc.experiments.reporting.report import Report
 from pcvm_pymc.experiments.reporting.sections import drawn, sections_of
-
-
-def test_sizes_of_shipped_sets_are_the_printed_ones(monkeypatch):
-    monkeypatch.delenv("PCVM_DATA", raising=False)
-    found = DRAWINGS["partitions"](SKETCHES["lyu2020-table2"], None)
-    assert list(found.table.index) == ["iris", "wine"]
-    assert found.table.loc["wine"].tolist() == ["142", "36", "13", "3"] * 2
-    assert len(found.text) == 6
-    assert all("Missing:" in each for each in found.text)
 
 
 def test_both_searches_stand_beside_the_papers_mpcvm2():

@@ -14,14 +14,10 @@ from pcvm_pymc.experiments.protocols import Protocol
 
 __all__ = [
     "EXPERIMENTS",
-    "SKETCHES",
     "Experiment",
-    "Sketch",
     "Small",
     "deviations",
-    "entries",
     "experiment_of",
-    "listed",
     "printed_of",
     "printed_table",
     "sentence_of",
@@ -29,7 +25,6 @@ __all__ = [
 ]
 
 DEVIATION_COLUMNS = ("run", "measure", "set", "classifier", "side", "sentence")
-_ANY = "*"
 _ROUNDING = 1e-9  # of a mean: of realisations that are alike
 
 
@@ -109,42 +104,6 @@ class Experiment:
             object.__setattr__(self, "run", self.name)
 
 
-@dataclass(frozen=True)
-class Sketch:
-    """A table or figure of a paper for which no classifier is fitted.
-
-    Attributes
-    ----------
-    name, title, paper : str
-    drawing : str
-        What draws or counts it, a key of `pcvm_pymc.experiments.drawings.DRAWINGS`; empty where the paper
-        gives nothing to run.
-    why_none : str
-        The sentence that says why there is nothing to run, empty where there is.
-    sets : tuple of str
-        That it shows.
-    printed : str
-        Name of the paper's table, empty for none.
-    remarks : tuple of str
-        What a reader has to know before comparing.
-    """
-
-    name: str
-    title: str
-    paper: str
-    drawing: str = ""
-    why_none: str = ""
-    sets: tuple[str, ...] = ()
-    printed: str = ""
-    remarks: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if bool(self.drawing) == bool(self.why_none):
-            raise ValueError(
-                f"{self.name} has drawing={self.drawing!r} and why_none={self.why_none!r}; needed one of them"
-            )
-
-
 def _experiment(
     said: dict[str, Any], paper: dict[str, Any], by_name: Mapping[str, Any]
 ) -> Experiment:
@@ -169,44 +128,17 @@ def _tuples(said: dict[str, Any]) -> dict[str, Any]:
 
 
 _PAPERS = ("chen2009", "figueiredo2001", "chmielewski2019", "kropotov2006", "lyu2020", "own")
-_REMEDY = "`pcvm list` names them"
 EXPERIMENTS: dict[str, Experiment] = {}
-SKETCHES: dict[str, Sketch] = {}
 for _name in _PAPERS:
     _paper = tomllib.loads((files(__name__) / f"{_name}.toml").read_text(encoding="utf-8"))
     for _said in _paper["experiment"]:
         EXPERIMENTS[_said["name"]] = _experiment(_said, _paper, EXPERIMENTS)
-    for _said in _paper.get("sketch", ()):
-        SKETCHES[_said["name"]] = Sketch(paper=_paper["paper"], **_tuples(_said))
 OWN = EXPERIMENTS["own-accuracy"].paper
 
 
-def entries() -> list[Experiment | Sketch]:
-    """Return every table and figure, paper by paper: those that are run, then those that are drawn."""
-    every: list[Experiment | Sketch] = [*EXPERIMENTS.values(), *SKETCHES.values()]
-    papers = list(dict.fromkeys(each.paper for each in every))
-    return sorted(every, key=lambda each: papers.index(each.paper))
-
-
-def listed(name: str) -> Experiment | Sketch:
-    """Return a table or figure by name; an unknown one is a ValueError with the nearest names."""
-    known: dict[str, Experiment | Sketch] = {**EXPERIMENTS, **SKETCHES}
-    return entry_of("experiment", name, known, _REMEDY)
-
-
 def experiment_of(name: str) -> Experiment:
-    """Return an experiment by name.
-
-    Raises
-    ------
-    ValueError
-        If it is unknown (with the nearest names), or one without classifiers (with the reason).
-    """
-    entry = listed(name)
-    if isinstance(entry, Sketch):
-        why = entry.why_none or "no classifier is fitted; `pcvm reproduce` draws it"
-        raise ValueError(f"{name} has no jobs: {why}")
-    return entry
+    """Return an experiment by name; an unknown one is a ValueError with the nearest names."""
+    return entry_of("experiment", name, EXPERIMENTS, "`pcvm list` names them")
 
 
 @cache
@@ -235,7 +167,7 @@ def printed_table(name: str) -> pd.DataFrame:
         return pd.read_csv(file, keep_default_na=False, na_values={"std": [""]})
 
 
-def printed_of(experiment: Experiment | Sketch) -> pd.DataFrame | None:
+def printed_of(experiment: Experiment) -> pd.DataFrame | None:
     """Return the printed table that an experiment is compared with; None if there is none."""
     return printed_table(experiment.printed) if experiment.printed else None
 
@@ -265,7 +197,7 @@ def sentence_of(
     for row in sentences().itertuples(index=False):
         named = (row.run, row.measure, row.set, row.classifier, row.side)
         if all(
-            each == _ANY or value in each.split(";")
+            each == "*" or value in each.split(";")
             for each, value in zip(named, found, strict=True)
         ):
             return str(row.sentence)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -14,11 +13,6 @@ from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
 type Parameters = Mapping[str, Any]
 
 _FOLDS = 5
-
-
-def _computed(candidate: Parameters, compute: Callable[[], float]) -> float:
-    """Return a candidate's loss, and keep nothing."""
-    return compute()
 
 
 @dataclass(frozen=True)
@@ -57,8 +51,6 @@ class TuningTask:
     is_regression : bool
     reference : ndarray, optional
         Rows that the candidates are made for, where several realisations have to share them.
-    kept : callable
-        ``(candidate, compute) -> loss``: computes it, or remembers it from a run that was stopped.
     """
 
     X: NDArray[np.float64]
@@ -69,7 +61,6 @@ class TuningTask:
     seed: int = 0
     is_regression: bool = False
     reference: NDArray[np.float64] | None = None
-    kept: Callable[[Parameters, Callable[[], float]], float] = _computed
 
     def setting(self, parameters: Parameters) -> Setting:
         """Return these parameters and those that are given."""
@@ -150,8 +141,7 @@ def tune(row: Classifier, task: TuningTask) -> dict[str, Any]:
         model = make(task.setting(choice))
         return -float(np.mean(cross_val_score(model, task.X, task.y, cv=folds, error_score=0)))
 
-    losses = [task.kept(each, partial(loss, each)) for each in choices]
-    return {**task.given, **choices[middle_of_best(losses)]}
+    return {**task.given, **choices[middle_of_best([loss(each) for each in choices])]}
 
 
 def test_errors(row: Classifier, task: TuningTask) -> tuple[list[dict[str, Any]], list[float]]:
@@ -162,7 +152,7 @@ def test_errors(row: Classifier, task: TuningTask) -> tuple[list[dict[str, Any]]
         model = make(task.setting(choice)).fit(task.X, task.y)
         return 1.0 - float(model.score(task.X_test, task.y_test))
 
-    return choices, [task.kept(each, partial(error, each)) for each in choices]
+    return choices, [error(each) for each in choices]
 
 
 def middle_of_best(loss: Sequence[float]) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from pcvm_pymc.experiments.catalogue import Experiment
@@ -31,8 +32,6 @@ class Section:
     figure : Figure, optional
     name : str
         Of the figure's file.
-    beside : bool
-        Whether it is next to the section before it where the page is wide enough.
     shade : DataFrame, optional
         Of the table's shape: entries above one are coloured as worse, those below minus one as better.
     """
@@ -42,7 +41,6 @@ class Section:
     table: pd.DataFrame | None = None
     figure: Figure | None = None
     name: str = ""
-    beside: bool = False
     shade: pd.DataFrame | None = None
 
 
@@ -132,39 +130,24 @@ class Report:
     def to_html(self, images: dict[str, bytes] | None = None) -> str:
         """Return the report as one page that needs no other file."""
         images = images if images is not None else {}
-        parts = [_HEAD.format(title=html.escape(self.experiment.name), style=STYLE)]
-        parts += [f"<h1>{html.escape(self.experiment.name)}</h1>"]
-        parts += [f"<p>{html.escape(self.experiment.title)}</p>"]
+        name, title = html.escape(self.experiment.name), html.escape(self.experiment.title)
+        parts = [
+            f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{name}</title>",
+            f"<style>{_STYLE}</style></head><body><h1>{name}</h1><p>{title}</p>",
+        ]
         for section in self.sections:
-            text = _section_html(section, images.get(section.name))
-            if section.beside and parts[-1].endswith(_ROW_END):
-                parts[-1] = parts[-1].removesuffix(_ROW_END) + text + _ROW_END
-            else:
-                parts.append(f"<div class='row'>{text}{_ROW_END}")
+            heading = html.escape(section.title)
+            parts.append(f"<h2>{heading}</h2>")
+            parts += [f"<p>{html.escape(paragraph)}</p>" for paragraph in section.text]
+            if section.table is not None:
+                parts.append(table_html(section.table, section.shade))
+            if section.figure is not None:
+                code = base64.b64encode(images.get(section.name) or _png(section.figure)).decode()
+                parts.append(f"<img alt='{heading}' src='data:image/png;base64,{code}'>")
         return "\n".join([*parts, "</body></html>"])
 
     def _repr_html_(self) -> str:
         return self.to_html()
-
-
-def _section_html(section: Section, image: bytes | None) -> str:
-    """Return a section of the page, with its picture within."""
-    parts = [f"<section><h2>{html.escape(section.title)}</h2>"]
-    parts += [f"<p>{html.escape(paragraph)}</p>" for paragraph in section.text]
-    if section.table is not None:
-        parts.append(f"<div class='wide'>{table_html(section.table, section.shade)}</div>")
-    if section.figure is not None:
-        code = base64.b64encode(image or _png(section.figure)).decode()
-        title = html.escape(section.title)
-        parts.append(f"<img alt='{title}' src='data:image/png;base64,{code}'>")
-    return "\n".join([*parts, "</section>"])
-
-
-_ROW_END = "</div><!-- row -->"
-_HEAD = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width"><title>{title}</title><style>
-{style}</style></head><body>"""
 
 
 def _png(figure: Figure) -> bytes:
@@ -182,7 +165,7 @@ def _markdown_table(table: pd.DataFrame) -> list[str]:
     head = [table.index.name or "", *map(str, table.columns)]
     lines = [_markdown_row(head), _markdown_row(["---"] * len(head))]
     for index, row in table.iterrows():
-        values = ["" if pd.api.types.is_scalar(x) and pd.isna(x) else str(x) for x in row]
+        values = ["" if _is_missing(x) else str(x) for x in row]
         lines.append(_markdown_row([str(index), *values]))
     return lines
 
@@ -192,37 +175,22 @@ def _markdown_row(cells: list[str]) -> str:
     return "| " + " | ".join(plain) + " |"
 
 
-# --- tables of the page: entries coloured by how far they are, and a page that prints ------------
+# --- the page ------------------------------------------------------------------------------------
 
-# colours that the colour-blind distinguish, pale enough for black text: from 1, 2 and 4 deviations on
-_STEPS = (1.0, 2.0, 4.0)
-_WORSE = ("#fdebd0", "#fbcf9b", "#f5a75b")
-_BETTER = ("#e1eef8", "#b9d7ee", "#86b9df")
-_WORDS = 40  # characters, from which an entry is text that may be broken
-
-STYLE = """\
+_STEPS = (1.0, 2.0, 4.0)  # deviations from which on an entry has a colour, and a darker one
+# blue is below zero, orange above: the colour-blind distinguish them, and black text is legible on both
+_COLOURS = LinearSegmentedColormap.from_list("far", ["#86b9df", "white", "#f5a75b"], 257)
+_STYLE = """\
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em }
-table { border-collapse: collapse; margin: 1em 0 }
-td, th { padding: .25em .6em; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap }
-td { font-variant-numeric: tabular-nums }
-th { font-weight: 600 } tbody th, th:first-child { text-align: left } img { max-width: 100% }
-td.words { text-align: left; white-space: normal; min-width: 16em }
-td { print-color-adjust: exact; -webkit-print-color-adjust: exact } td small { color: #444 }
-.wide { overflow-x: auto }
-.row { display: flex; flex-wrap: wrap; gap: 0 2.5em } .row > section { min-width: 0; max-width: 100% }
-@page { size: A4 landscape; margin: 12mm }
-@media print {
-  body { font-size: 8.5pt; margin: 0; max-width: none; padding: 0 }
-  .wide { overflow: visible } .row { display: block }
-  td, th { padding: .15em .4em }
-  thead { display: table-header-group } tr, img { break-inside: avoid }
-  h2, h2 + p { break-after: avoid }
-}
+table { border-collapse: collapse; display: block; margin: 1em 0; overflow-x: auto }
+td, th { border-bottom: 1px solid #ddd; padding: .25em .6em; text-align: right; vertical-align: top }
+td { max-width: 40em; white-space: pre-line; print-color-adjust: exact }
+th { white-space: nowrap } .col0 { text-align: left } img { max-width: 100% }
 """
 
 
 def table_html(table: pd.DataFrame, shade: pd.DataFrame | None = None) -> str:
-    """Return a table for the page: an entry's second line is small, and far entries are coloured.
+    """Return a table for the page, in which far entries are coloured.
 
     Parameters
     ----------
@@ -230,30 +198,18 @@ def table_html(table: pd.DataFrame, shade: pd.DataFrame | None = None) -> str:
     shade : DataFrame, optional
         Of the same shape: from 1 on an entry is coloured as worse, from -1 on as better.
     """
-    far = np.zeros(table.shape) if shade is None else shade.to_numpy(dtype=float)
-    head = "".join(f"<th>{html.escape(str(each))}</th>" for each in table.columns)
-    lines = [
-        "<table>",
-        f"<thead><tr><th>{html.escape(str(table.index.name or ''))}</th>{head}</tr></thead>",
-        "<tbody>",
-    ]
-    for place, (name, row) in enumerate(zip(table.index, table.to_numpy(object), strict=True)):
-        cells = "".join(map(_cell, row, far[place]))
-        lines.append(f"<tr><th>{html.escape(str(name))}</th>{cells}</tr>")
-    return "\n".join([*lines, "</tbody>", "</table>"])
+    entries = table.map(lambda value: "" if _is_missing(value) else str(value))
+    entries = entries.set_axis(range(len(table))).set_axis(map(str, table.columns), axis=1)
+    entries.insert(0, table.index.name or "", table.index.astype(str), allow_duplicates=True)
+    style = entries.style.hide(axis="index").format(escape="html")
+    style = style.format_index(escape="html", axis="columns")
+    if shade is not None:
+        far = shade.fillna(0.0).to_numpy(float)
+        far = np.sign(far) * np.digitize(np.abs(far), _STEPS, right=True)
+        far = np.insert(far, 0, 0.0, axis=1)
+        style = style.background_gradient(_COLOURS, axis=None, vmin=-3, vmax=3, gmap=far)
+    return style.to_html()
 
 
-def _cell(value: Any, far: float) -> str:
-    text = "" if pd.api.types.is_scalar(value) and pd.isna(value) else str(value)
-    first, _, second = html.escape(text).partition("\n")
-    shown = f"{first}<br><small>{second}</small>" if second else first
-    colour = _colour(far)
-    style = f" style='background:{colour}'" if colour else ""
-    words = " class='words'" if len(text) > _WORDS else ""
-    return f"<td{words}{style}>{shown}</td>"
-
-
-def _colour(far: float) -> str:
-    """Return an entry's colour; none for what is near, or is not known to be far."""
-    step = int(np.sum(np.abs(far) > np.array(_STEPS)))
-    return (_WORSE if far > 0 else _BETTER)[step - 1] if step else ""
+def _is_missing(value: Any) -> bool:
+    return bool(pd.api.types.is_scalar(value) and pd.isna(value))

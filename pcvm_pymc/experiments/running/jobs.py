@@ -4,9 +4,8 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from pcvm_pymc.experiments.classifiers.tuning import (
 from pcvm_pymc.experiments.errors import first_line
 from pcvm_pymc.experiments.processes import in_processes
 from pcvm_pymc.experiments.protocols import Problem, cell_seed
-from pcvm_pymc.experiments.running.store import JobName, Progress, Record, RunError
+from pcvm_pymc.experiments.running.store import JobName, Record, RunError
 
 type Execute = Callable[[Sequence["Job"]], Iterator[Record]]
 DASK_TIMEOUT = "10s"
@@ -35,7 +34,7 @@ DASK_TIMEOUT = "10s"
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """All that a worker needs; `progress` is the file with what it has of an unfinished job."""
+    """All that a worker needs."""
 
     name: JobName
     problem: Problem
@@ -44,7 +43,6 @@ class Job:
     given: Mapping[str, Any] = field(default_factory=dict)
     own: BaseEstimator | None = None
     extra: str = ""
-    progress: Path | None = None
 
     @cached_property
     def inputs(self) -> Record:
@@ -69,13 +67,13 @@ class Job:
         name = self.name.classifier
         return classifier_of(name) if self.own is None else own_classifier(name, self.own)
 
-    def task(self, kept: Progress) -> TuningTask:
+    def task(self) -> TuningTask:
         """Return the training rows and how parameters are tuned on them."""
         parts, name = self.problem.parts(self.name.realisation), self.name
         seed = cell_seed(self.seed, name.set, name.classifier, name.realisation)
         reference = self.problem.parts(0)[0] if self.tuning == "mean" else parts[0]
         is_regression = self.problem.is_regression
-        return TuningTask(*parts, dict(self.given), seed, is_regression, reference, kept)
+        return TuningTask(*parts, dict(self.given), seed, is_regression, reference)
 
 
 def run_job(job: Job) -> Record:
@@ -98,23 +96,22 @@ def failure(job: Job, reason: str) -> Record:
 
 
 def _tuned(job: Job) -> Record:
-    progress = Progress(job.progress, job.inputs)
-    task = job.task(progress)
+    began, task = time.thread_time(), job.task()
     if job.tuning == "mean":
         choices, errors = test_errors(job.row, task)
         outcome: Record = {"choices": choices, "errors": errors}
     else:
         outcome = {"chosen": tune(job.row, task)}
-    return outcome | {"tuning seconds": progress.seconds}
+    return outcome | {"tuning seconds": time.thread_time() - began}
 
 
 def _scored(job: Job) -> Record:
-    progress = Progress(job.progress, job.inputs)
-    row, task = job.row, job.task(progress)
+    row, task = job.row, job.task()
     parameters, tuning_seconds = dict(job.given), 0.0
     if job.tuning == "each" and row.has_parameters:
+        began = time.thread_time()
         parameters = tune(row, task)
-        tuning_seconds = progress.seconds
+        tuning_seconds = time.thread_time() - began
     model = row.make(task.setting(parameters))
     began = time.thread_time()
     model.fit(task.X, task.y)
@@ -189,10 +186,7 @@ def _on_a_cluster(jobs: Sequence[Job], address: str) -> Iterator[Record]:
     except (OSError, ValueError) as error:
         raise RunError(f"no Dask cluster answers at {address}: {first_line(error)}") from None
     with client:
-        futures = {
-            client.submit(run_job, replace(job, progress=None), pure=False, retries=1): job
-            for job in jobs
-        }
+        futures = {client.submit(run_job, job, pure=False, retries=1): job for job in jobs}
         for future in as_completed(futures):
             raised = future.exception()
             yield failure(futures[future], str(raised)) if raised else future.result()

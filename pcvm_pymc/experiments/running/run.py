@@ -69,7 +69,6 @@ class Run:
             {**fixed, **given},
             self.own.get(name.classifier),
             extra,
-            self.store.progress(name),
         )
 
     def suited(self, set_name: str, names: Iterable[str]) -> list[str]:

@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,9 +25,6 @@ _MANIFEST_KEYS = {"experiment", "run", "seed", "repeats", "sets", "classifiers",
 _MANIFEST_KEYS |= {"expected", "versions", "notes"}
 _OF_A_RUN = {"cells", "splits", "report"}
 _MEND = "run `pcvm reproduce` again with the same --out, which mends it and keeps what is finished"
-_PAUSE = 1.0  # seconds between two writings of progress: quick candidates are not worth a file each
-
-
 _CHECKSUM = "checksum"
 
 
@@ -143,14 +139,8 @@ class Store:
         return found
 
     def write(self, name: JobName, record: Record) -> None:
-        """Write a record, and remove the progress of what is done."""
+        """Write the record of a finished job."""
         self._write(self.folder / name.path, record)
-        if record["status"] == "done":
-            self.progress(name).unlink(missing_ok=True)
-
-    def progress(self, name: JobName) -> Path:
-        """Return where a job has the losses of its candidates until it is finished."""
-        return (self.folder / name.path).with_suffix(".part")
 
     def manifest(self) -> Record:
         """Return what the run is; raise a RunError if the folder has none, or it is damaged."""
@@ -213,43 +203,3 @@ def _is_undamaged(path: Path) -> bool:
         return bool(read_record(path))
     except StoreError:
         return False
-
-
-class Progress:
-    """The losses of a job's candidates, written as they come, so that a killed run goes on within the job.
-
-    Parameters
-    ----------
-    path : Path or None
-        Of the file; None keeps nothing.
-    inputs : mapping
-        Of the job: what other inputs left behind is not used.
-    """
-
-    def __init__(self, path: Path | None, inputs: Mapping[str, Any]) -> None:
-        self._path, self._inputs = path, json.loads(json.dumps(dict(inputs)))
-        self._began, self._written = time.thread_time(), time.monotonic()
-        self._losses: dict[str, float] = {}
-        self._before = 0.0
-        try:
-            found = {} if path is None else read_record(path)
-        except StoreError:
-            found = {}
-        if found.get("inputs") == self._inputs:
-            self._losses, self._before = found["losses"], found["seconds"]
-
-    @property
-    def seconds(self) -> float:
-        """CPU seconds so far, those of runs that were stopped included."""
-        return self._before + time.thread_time() - self._began
-
-    def __call__(self, candidate: Mapping[str, Any], compute: Callable[[], float]) -> float:
-        """Return the loss of a candidate, computed unless a run before this has done so."""
-        key = json.dumps(dict(candidate), sort_keys=True)
-        if key not in self._losses:
-            self._losses[key] = float(compute())
-            if self._path is not None and time.monotonic() - self._written >= _PAUSE:
-                record = {"inputs": self._inputs, "losses": self._losses, "seconds": self.seconds}
-                write_atomically(self._path, json.dumps(with_checksum(record)).encode())
-                self._written = time.monotonic()
-        return self._losses[key]
