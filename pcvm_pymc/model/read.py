@@ -219,36 +219,22 @@ def likelihood_name(model: pm.Model) -> str:
 
 
 def warn_if_counted_twice(model: pm.Model) -> None:
-    """Warn where two likelihoods observe the same data."""
-    twice = counted_twice(model)
-    if twice is not None:
-        warnings.warn(
-            f"{twice[0]!r} and {twice[1]!r} observe the same data given the same variables: the data count "
-            "twice. Where one of them is a builder's, build with pcvm_latent(X, y, ...), which has no "
-            "likelihood",
-            UserWarning,
-            stacklevel=4,
-        )
-
-
-def counted_twice(model: pm.Model) -> tuple[str, str] | None:
-    """Return two observed variables that have the same values given the same free variables, if there are.
-
-    Parameters
-    ----------
-    model : pm.Model
-    """
+    """Warn where two observed variables have the same values given the same free variables."""
     if len(model.observed_RVs) < 2:
-        return None
+        return
     free = set(model.free_RVs)
     known = [
-        (rv, graphs.numbers(model.rvs_to_values[rv]).astype(float), free & set(ancestors([rv])))
+        (rv.name, graphs.numbers(model.rvs_to_values[rv]), free & set(ancestors([rv])))
         for rv in model.observed_RVs
     ]
     for (one, values, given), (other, others, also_given) in combinations(known, 2):
         if given & also_given and values.size > 1 and np.array_equal(values, others):
-            return str(one.name), str(other.name)
-    return None
+            warnings.warn(
+                f"{one!r} and {other!r} observe the same data given the same variables: the data count twice. "
+                "Where one of them is a builder's, build with pcvm_latent(X, y, ...), which has no likelihood",
+                UserWarning,
+                stacklevel=4,
+            )
 
 
 # --- likelihoods --------------------------------------------------------------------------------

@@ -55,18 +55,6 @@ class PointMap:
         return found
 
 
-def point_of(model: pm.Model, state: Any) -> PointType:
-    """Return an EM state as a point of the model, of any row of the family.
-
-    Parameters
-    ----------
-    model : pm.Model
-    state : EMState or EMResult
-        What has ``weight``, ``bias`` and ``width``.
-    """
-    return _em_point(PointMap(model), state, state.width)
-
-
 def _em_point(at: PointMap, state: Any, width: Any) -> PointType:
     """Return an EM state as a point, an unknown d where `Problem.for_mode` puts it."""
     rate = getattr(at.parts.hyperprior, "c", None)
@@ -138,14 +126,10 @@ class EMStep(BlockedStep):
             "pm.sample(step=PCVMGibbs(model=model)) where Gibbs takes the model"
         )
 
-    def initial_point(self, start: Start | None = None) -> PointType:
-        """Return a start as a point of the model.
+    def initial_point(self) -> PointType:
+        """Return `Start.default` as a point of the model.
 
-        Parameters
-        ----------
-        start : Start, optional
-            Default: `Start.default`. Of a model with terms of its own it is the model's initial point, with
-            weights of zero.
+        Of a model with terms of its own it is the model's initial point, with weights of zero.
 
         Returns
         -------
@@ -153,10 +137,8 @@ class EMStep(BlockedStep):
             Values of the model's variables, as its samplers have them.
         """
         if self._own is not None:
-            self._own.check_start(start)
             return self._own.point(self._own.first)
-        start = start or Start.default(self.problem)
-        return _em_point(self._map, start, self.problem.width)
+        return _em_point(self._map, Start.default(self.problem), self.problem.width)
 
     def step(self, point: PointType) -> tuple[PointType, dict[str, Any]]:
         """Return the point after one E and one M step, and statistics of the step.
@@ -249,11 +231,6 @@ class PCVMGibbs(BlockedStep):
     stats_dtypes_shapes: dict[str, Any] = {"sweeps": (np.int64, [])}  # noqa: RUF012 (PyMC's own attribute)
     _state_class = _GibbsStepState
     default_tune_steps = 500
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Check the model, before PyMC looks into it."""
-        as_model(kwargs.get("model"))
-        return super().__new__(cls, *args, **kwargs)
 
     def __init__(
         self,
