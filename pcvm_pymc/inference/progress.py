@@ -5,19 +5,12 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 
 @contextmanager
 def progress_bars(show: bool, title: str, *texts: str) -> Iterator[Progress]:
-    """Yield bars on stderr: a spinner, `title`, the bar, `texts`, the time and what is left of it.
+    """Yield bars on stderr: `title`, the bar, `texts`, the time and what is left of it.
 
     Parameters
     ----------
@@ -27,7 +20,6 @@ def progress_bars(show: bool, title: str, *texts: str) -> Iterator[Progress]:
         With the fields of a task, as ``"draw {task.completed}/{task.total}"``.
     """
     columns = (
-        SpinnerColumn(),
         TextColumn(title),
         BarColumn(),
         *map(TextColumn, texts),
