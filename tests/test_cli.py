@@ -14,7 +14,7 @@ from pcvm_pymc.cli import main
 from pcvm_pymc.experiments.head_to_head import fitted_rival
 
 FAST = ["--draws", "40", "--chains", "2", "--splits", "2", "--posteriors", "1", "--jobs", "1"]
-PICTURES = {"reliability.png", "weights.png", "rank.png", "decision_surface.png"}
+PICTURES = {"reliability.png", "weights.png", "decision_surface.png"}
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def one_classifier(short_chains, monkeypatch):
         monkeypatch.setattr(place, lambda *_, models=models, **__: models)
     monkeypatch.setattr(
         "pcvm_pymc.cli.comparing.draw",
-        lambda scored, *_: (scored.out / "rank.png").write_bytes(b"\x89PNG"),
+        lambda scored, *_: (scored.out / "weights.png").write_bytes(b"\x89PNG"),
     )
 
 
@@ -179,10 +179,10 @@ def test_the_folder_of_a_comparison(csv, tmp_path, monkeypatch, capsys):
     first = table_of(second)
     # again, as after Ctrl-C: the same table in place of what is there
     (second / "table.csv").unlink()
-    (second / "rank.png").write_text("half a picture")
+    (second / "weights.png").write_text("half a picture")
     assert main(quick) == 0
     pd.testing.assert_frame_equal(table_of(second), first)
-    assert (second / "rank.png").read_bytes()[:4] == b"\x89PNG"
+    assert (second / "weights.png").read_bytes()[:4] == b"\x89PNG"
     folders = sorted(each.name for each in tmp_path.iterdir() if each.is_dir())
     assert folders == ["pcvm-compare", "pcvm-compare-2"]
     capsys.readouterr()

@@ -32,7 +32,7 @@ _LEAST = {"draws": 10, "chains": 2, "seed": 0, "splits": 1, "posteriors": 1, "jo
 _SETTINGS = "compare.json"  # in a folder of this command, written first
 _NO_RESULT = {"command", "out", "force", "jobs"}  # options that no number depends on
 _POSTERIOR = "posterior mean"
-PICTURES = ("reliability.png", "weights.png", "rank.png", "decision_surface.png")
+PICTURES = ("reliability.png", "weights.png", "decision_surface.png")
 _PAIRED = ("log loss", "error")  # what is compared split by split
 _COUNTS = ("won", "drawn", "lost")
 _TABLES = ("table", "standard_errors", "splits")
@@ -318,7 +318,6 @@ def draw(scored: Scored, mode: Any, posterior: Any, split: Any, features: tuple[
     figures = {
         "reliability": plots.plot_calibration(label, probability),
         "weights": plots.plot_weights(mode, posterior),
-        "rank": plots.plot_rank(posterior).viz["figure"].item(),
     }
     X, y, _, _ = split
     if X.shape[1] == len(features) == 2:  # a column of text may have become several

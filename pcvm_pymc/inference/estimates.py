@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,17 +16,14 @@ from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
 from pcvm_pymc.core.em.own_terms import OwnState, fit_own_terms
 from pcvm_pymc.core.family import systems_of
 from pcvm_pymc.core.pieces import validation
-from pcvm_pymc.core.pieces.row_weights import observed_rows
 from pcvm_pymc.core.problem import EMResult, Ended, Problem
 from pcvm_pymc.inference.progress import progress_bars
-from pcvm_pymc.inference.results import likelihood_of, pack_own, pack_point
-from pcvm_pymc.model.data import OF_ROWS, as_model
+from pcvm_pymc.inference.results import pack_own, pack_point
+from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import find_parts, read, warn_if_counted_twice
 from pcvm_pymc.model.terms import OwnTerms, read_any
 
 _log = logging.getLogger(__name__)
-
-type Seed = int | np.random.Generator | None
 
 
 def timed[T: Ended](solve: Callable[[], T], what: str) -> tuple[T, float]:
@@ -286,41 +282,3 @@ def _of_rvm(
         "covariance_matrix": (("rows", "columns"), result.covariance),
     }
     return values, {"fit": xr.Dataset(moments, {"rows": rows, "columns": rows})}
-
-
-def evidence_fit_of(tree: xr.DataTree) -> tuple[core.EvidenceProblem, Any]:
-    """Return the problem and the fit in a result of `fit_evidence` of a regression.
-
-    Raises
-    ------
-    ValueError
-        If the tree is of another method or model.
-    """
-    if "fit" not in tree or likelihood_of(tree).targets != "numbers":
-        raise ValueError(
-            "the result is not an RVM's regression by fit_evidence; needed fit_evidence(rvm_model(X, y))"
-        )
-    point, data = (tree[name].to_dataset() for name in ("posterior", "constant_data"))
-    point = point.isel(chain=0, draw=0)
-    of_rows = (data[name].values if name in data else None for name in OF_ROWS)
-    observed = tree["observed_data"]["target"].values
-    likelihood, target = observed_rows(likelihood_of(tree), observed, *of_rows)
-    given: Any = likelihood
-    alpha, noise = point["precision"].values, float(point.get("noise", given.noise))
-    fit = SimpleNamespace(  # of an `EvidenceResult`, what predictions need
-        weight=point["weight"].values,
-        bias=float(point["bias"]),
-        alpha=alpha,
-        bias_alpha=float(point["bias_precision"]),
-        active=np.flatnonzero(np.isfinite(alpha)),
-        covariance=tree["fit"]["covariance_matrix"].values,
-        noise=noise,
-        latent=point["latent"].values,
-    )
-    problem = core.EvidenceProblem(
-        data["Phi"].values,
-        target,
-        likelihood,
-        noise=None if np.isnan(noise) else noise,  # NaN: the likelihood has none
-    )
-    return problem, fit

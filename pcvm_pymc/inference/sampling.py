@@ -206,7 +206,7 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
     try:
         problem = GibbsProblem.of(read(model, "gibbs"))
     except ValueError as error:
-        return "nuts", f"Gibbs does not take the model: {error}"
+        return "nuts", str(error)
     reason = "fixed width and Gamma precisions: it has more effective draws a second than NUTS"
     if problem.moves is not None:
         reason = "a kernel's unknown width and Gamma precisions, where NUTS has divergent draws"

@@ -7,7 +7,6 @@ variable is, whatever its name, and ``rv.owner.op.dist_params(rv.owner)`` its pa
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous, PositiveContinuous
 from pymc.distributions.discrete import Discrete

@@ -213,11 +213,6 @@ def without_data(sign: Array | None, prior: Prior, likelihood: Likelihood, bias:
     return Problem(Phi, np.empty(0), sign, prior, likelihood, bias, shared)
 
 
-def likelihood_name(model: pm.Model) -> str:
-    """Return the name of a model's likelihood; its priors may be any."""
-    return _observed(model)[1]
-
-
 def warn_if_counted_twice(model: pm.Model) -> None:
     """Warn where two observed variables have the same values given the same free variables."""
     if len(model.observed_RVs) < 2:
@@ -230,8 +225,9 @@ def warn_if_counted_twice(model: pm.Model) -> None:
     for (one, values, given), (other, others, also_given) in combinations(known, 2):
         if given & also_given and values.size > 1 and np.array_equal(values, others):
             warnings.warn(
-                f"{one!r} and {other!r} observe the same data given the same variables: the data count twice. "
-                "Where one of them is a builder's, build with pcvm_latent(X, y, ...), which has no likelihood",
+                f"{one!r} and {other!r} observe the same data given the same variables: the data count "
+                "twice. Where one of them is a builder's, build with pcvm_latent(X, y, ...), which has no "
+                "likelihood",
                 UserWarning,
                 stacklevel=4,
             )
@@ -448,7 +444,7 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
     if len(Phi) != len(label):
         raise ValueError(
             f"the model's basis functions have {len(Phi)} rows and its labels {len(label)}; "
-            "set both in one pm.set_data, see new_data(model, X_new, y_new)"
+            "set both in one pm.set_data, see new_data(model, X_new)"
         )
     n_basis = graphs.shape_of(parts.weight)[0]
     if n_basis != Phi.shape[1] or (parts.sign is not None and len(parts.sign) != n_basis):
