@@ -331,6 +331,7 @@ def _inference(known):
         "save": ({"tree": known["map"], "path": "/dev/null/no"}, "tree: object, path"),
         "load": ({"path": "/dev/null/no"}, "path"),
         "EMStep": (of_model, "model, options"),
+        "PCVMGibbs": (of_model, "model"),
         "compare": (
             trees,
             "map_result, posterior, X_test: matrix, y_test: some labels, rivals",

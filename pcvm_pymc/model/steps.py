@@ -232,6 +232,11 @@ class PCVMGibbs(BlockedStep):
     _state_class = _GibbsStepState
     default_tune_steps = 500
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Check the model, before PyMC looks into it."""
+        as_model(kwargs.get("model"))
+        return super().__new__(cls, *args, **kwargs)
+
     def __init__(
         self,
         vars: Any = None,
