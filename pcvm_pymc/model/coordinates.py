@@ -41,9 +41,8 @@ def storable(values: Any, what: str) -> NDArray[Any]:
     if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8:
         return array
     if array.dtype.kind in "mM":
-        if np.datetime_data(array.dtype)[0] in _UNITS:
-            return array
-        return array.astype(f"{array.dtype.kind}8[s]", casting="safe")
+        known = np.datetime_data(array.dtype)[0] in _UNITS
+        return array if known else array.astype(f"{array.dtype.kind}8[s]", casting="safe")
     given = array.tolist()
     changed = [each for each in given if not isinstance(each, str)]
     if changed:

@@ -60,14 +60,12 @@ class _ClassTerms(Op):
 
 @register_funcify_default_op_cache_key(_ClassTerms)
 def _compiled_class_terms(op: _ClassTerms, node: Apply, **kwargs: Any) -> Any:
-    spacing, drop = _SPACING, _DROP
-
     @numba_njit
     def class_terms(latent, label):  # type: ignore[no-untyped-def]
         if len(label) != len(latent):
             raise ValueError("label and latent of the multinomial probit differ in their rows")
         return multinomial_terms(
-            np.ascontiguousarray(latent), np.ascontiguousarray(label), spacing, drop
+            np.ascontiguousarray(latent), np.ascontiguousarray(label), _SPACING, _DROP
         )
 
     return class_terms

@@ -8,7 +8,6 @@ import pymc as pm
 from numpy.typing import NDArray
 from pymc.initial_point import PointType
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
-from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 
 from pcvm_pymc.core.em import EMOptions, Start, initial_state, iterate
@@ -106,11 +105,9 @@ class EMStep(BlockedStep):
         check_instance("options", options, EMOptions, "EMOptions", optional=True)
         self.options = EMOptions() if options is None else options
         self.options.check_in_memory()
-        self._own: OwnTerms | None = None
         found = read_any(self.model, self.options)
-        if isinstance(found, OwnTerms):
-            self._own = found
-        else:
+        self._own = found if isinstance(found, OwnTerms) else None
+        if not isinstance(found, OwnTerms):
             self.problem, self._map = found, PointMap(self.model)
 
     def __new__(cls, model: pm.Model | None = None, options: EMOptions | None = None) -> Any:
@@ -180,11 +177,6 @@ class EMStep(BlockedStep):
         return own.point(new.values), {name: vars(new)[name] for name in names}
 
 
-@dataclass_state
-class _GibbsStepState(StepMethodState):
-    """What PyMC stores of the step: its generator alone, for the chain's state is the point."""
-
-
 class PCVMGibbs(BlockedStep):
     """Gibbs sampling of a PCVM inside `pymc.sample`: ``pm.sample(step=PCVMGibbs(model=model))``.
 
@@ -229,7 +221,7 @@ class PCVMGibbs(BlockedStep):
 
     name = "pcvm_gibbs"
     stats_dtypes_shapes: dict[str, Any] = {"sweeps": (np.int64, [])}  # noqa: RUF012 (PyMC's own attribute)
-    _state_class = _GibbsStepState
+    _state_class = StepMethodState  # its generator: the chain's state is the point
     default_tune_steps = 500
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
