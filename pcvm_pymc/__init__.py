@@ -27,8 +27,7 @@ _MODULES = {
         "sparse_probit_model",
     ),
     "inference.estimates": ("find_map_em", "fit_evidence"),
-    "inference.posteriors": ("add_log_prior", "draw_precisions"),
-    "inference.prediction": ("latent_draws", "predict", "prior_latent"),
+    "inference.prediction": ("predict",),
     "inference.sampling": ("sample",),
     "inference.storing": ("load", "save"),
     "estimators.candidates": ("ChoiceOptions",),
@@ -44,10 +43,9 @@ _MODULES = {
     "assessment.kernel_validity": ("validity",),
     "assessment.leave_one_out": ("loo",),
     "assessment.cross_validation": ("kfold", "psis_loo"),
-    "estimators.projection": ("Projection",),
     "core.projection": ("SearchOptions",),
     "assessment.project": ("project",),
-    "assessment.comparison": ("Comparison", "compare"),
+    "assessment.comparison": ("compare",),
     "assessment.plots": ("plots",),
 }
 _PUBLIC = {name: module for module, names in _MODULES.items() for name in names}

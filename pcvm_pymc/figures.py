@@ -8,7 +8,6 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -220,21 +219,17 @@ _CRITERIA = {
 
 
 @styled
-def plot_width_criteria(
-    selections: Iterable[Any], *, error: Mapping[str, ArrayLike] | None = None
-) -> "Figure":
+def plot_width_criteria(selections: Iterable[Any]) -> "Figure":
     """Draw the criteria that widths were chosen by, one below the other, with the choice of each.
 
-    The picture of Kropotov et al. (2006), Fig. 6; more is better in every panel but the errors'. Bars of what
-    was cross-validated are standard errors over the folds.
+    As in Kropotov et al. (2006), Fig. 6; more is better in every panel. Bars of what was cross-validated are
+    standard errors over the folds.
 
     Parameters
     ----------
     selections : iterable of WidthSelection
         From `select_width`, one for each method, over the same candidates. That of ``"em"``, which scores
         none, is marked in all panels.
-    error : mapping of str to array_like, shape (n_widths,), optional
-        Error rates to draw above, for example of training and test set.
 
     Returns
     -------
@@ -243,7 +238,7 @@ def plot_width_criteria(
     Raises
     ------
     ValueError
-        If no selection has scores, or an error rate is not given for each candidate.
+        If no selection has scores.
     """
     import matplotlib.pyplot as plt
 
@@ -251,22 +246,9 @@ def plot_width_criteria(
     scored = [each for each in selections if np.isfinite(each.scores).any()]
     if not scored:
         raise ValueError("nothing was scored: needed a selection by 'cv', 'evidence' or 'validity'")
-    widths = scored[0].widths
-    for name, values in (error or {}).items():
-        if len(np.asarray(values)) != len(widths):
-            raise ValueError(
-                f"error[{name!r}] has {len(np.asarray(values))} values; needed one per width, {len(widths)}"
-            )
-    n_panels = len(scored) + bool(error)
-    size = (7.5, 0.8 + 2.2 * n_panels)
-    figure, panels = plt.subplots(n_panels, sharex=True, squeeze=False, figsize=size)
-    if error:
-        top = panels[0, 0]
-        for (name, values), marker in zip(error.items(), "osD^v", strict=False):
-            top.plot(widths, values, marker=marker, ms=4, label=name)
-        top.set(ylabel="error")
-        top.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(error))
-    for axes, each in zip(panels[bool(error) :, 0], scored, strict=True):
+    size = (7.5, 0.8 + 2.2 * len(scored))
+    figure, panels = plt.subplots(len(scored), sharex=True, squeeze=False, figsize=size)
+    for axes, each in zip(panels[:, 0], scored, strict=True):
         loss, bars = each.log_loss, None
         if each.method == "cv" and loss.shape[1] > 1:  # a mean over folds
             # none where folds are missing: such a score is relative to the best

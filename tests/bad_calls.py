@@ -318,7 +318,7 @@ def _inference(known):
     found = {
         "find_map_em": (
             {**of_model, "progressbar": False},
-            "model, options, start: choice, random_seed, progressbar",
+            "model, options, start: object, progressbar",
         ),
         "fit_evidence": ({"model": known["rvm"]}, "model, method, options"),
         "sample": (
@@ -326,16 +326,8 @@ def _inference(known):
             "model, method, draws, chains, thin, max_sweeps, tune: whole or 0, cores, random_seed, "
             "target_accept, nuts_sampler, progressbar, quiet",
         ),
-        "add_log_prior": ({"result": posterior, **of_model}, "result, model"),
         "predict": ({"result": known["map"], "X_new": X}, "result, X_new, star"),
-        "latent_draws": ({"result": posterior, "X_new": X}, "result, X_new"),
-        "prior_latent": ({**of_model, "draws": 2}, "model, draws, random_seed"),
-        "draw_precisions": ({"posterior": posterior}, "posterior, random_seed"),
-        "new_data": (
-            {**of_model, "X_new": X, "y_new": y},
-            "model, X_new, y_new: some labels or None",
-            {"y_new": ("y",), "X_new": ("y",)},
-        ),
+        "new_data": ({**of_model, "X_new": X}, "model, X_new"),
         "save": ({"tree": known["map"], "path": "/dev/null/no"}, "tree: object, path"),
         "load": ({"path": "/dev/null/no"}, "path"),
         "EMStep": (of_model, "model, options"),

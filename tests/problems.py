@@ -163,6 +163,15 @@ def value_point(model, values):
     return point
 
 
+def point_of(model, state):
+    """Return an EM state as a point of a model, an unknown d where `Problem.for_mode` puts it."""
+    from pcvm_pymc.model.steps import PointMap  # PyMC is slow to import
+
+    at = PointMap(model)
+    rate = getattr(at.parts.hyperprior, "c", None)
+    return at.point(weight=state.weight, bias=state.bias, width=state.width, rate=rate)
+
+
 def assert_probabilities(probability, log_probability=None, atol=1e-14):
     """Probabilities of classes, along the last axis, are none above one, of sum one, and their logarithms."""
     n_classes = probability.shape[-1]

@@ -13,7 +13,7 @@ from pcvm_pymc.cli import main
 from pcvm_pymc.experiments.head_to_head import fitted_rival
 
 FAST = ["--draws", "40", "--chains", "2", "--splits", "2", "--posteriors", "1", "--jobs", "1"]
-PICTURES = {"reliability.png", "weights.png", "rank.png", "decision_surface.png"}
+PICTURES = {"reliability.png", "weights.png", "decision_surface.png"}
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def one_classifier(short_chains, monkeypatch):
         monkeypatch.setattr(place, lambda *_, models=models, **__: models)
     monkeypatch.setattr(
         "pcvm_pymc.cli.comparing.draw",
-        lambda scored, *_: (scored.out / "rank.png").write_bytes(b"\x89PNG"),
+        lambda scored, *_: (scored.out / "weights.png").write_bytes(b"\x89PNG"),
     )
 
 

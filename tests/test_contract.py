@@ -14,7 +14,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from problems import assert_monotone, blobs, refused, slopes
+from problems import assert_monotone, blobs, point_of, refused, slopes
 from runs import SHALLOW
 from scipy.optimize import approx_fprime
 
@@ -28,7 +28,7 @@ from pcvm_pymc.core.pieces.kernels import KERNELS, RBF, Radial
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
 from pcvm_pymc.model.build import build
 from pcvm_pymc.model.read import read
-from pcvm_pymc.model.steps import PointMap, point_of
+from pcvm_pymc.model.steps import PointMap
 
 WIDTH = 1.3
 FAST = {"mode": "FAST_COMPILE"}

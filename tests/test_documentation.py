@@ -110,10 +110,10 @@ def has(text, section):
 # a table, a number and a module: `help` of these is their own kind's
 NO_DEFINITION = {"FAMILY", "__version__", "plots"}
 # made by the package, not by a user
-RESULTS = {"Comparison", "Projection", "Status"}
+RESULTS = {"Status"}
 NO_PAPER = {
-    *("Comparison", "Projection", "Status", "SearchOptions", "compare", "save", "load", "new_data"),
-    *("latent_draws", "prior_latent", "select", "to_c", "to_onnx", "predict_interval"),
+    *("Status", "SearchOptions", "compare", "save", "load", "new_data"),
+    *("select", "to_c", "to_onnx", "predict_interval"),
 }
 NAMES = sorted(set(pcvm_pymc.__all__) - NO_DEFINITION)
 

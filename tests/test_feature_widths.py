@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
-from problems import assert_monotone, blobs, map_result, refused
+from problems import assert_monotone, blobs, map_result, point_of, refused
 from runs import SHALLOW
 from sklearn.base import clone
 
@@ -15,7 +15,6 @@ from pcvm_pymc.core.pieces.kernels import RBF, Laplacian, design_matrix, distanc
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.read import read
-from pcvm_pymc.model.steps import point_of
 
 X, LABEL = blobs(50, 3, seed=2, gap=3.0)
 WIDTHS = np.array([1.0, 3.0, 2.0])

@@ -19,13 +19,12 @@ RNG = np.random.default_rng(4)
 @pytest.fixture(scope="module")
 def fits():
     """Return a mode, and draws about it in place of a posterior."""
-    model = pcvm_model(X, LABEL, width=1.2)
-    mode = map_result(model)
+    mode = map_result(pcvm_model(X, LABEL, width=1.2))
     draws = xr.concat([mode["posterior"].to_dataset()] * 5, "draw").assign_coords(draw=range(5))
     posterior = mode.copy()
     noise = np.exp(0.3 * RNG.normal(size=draws["weight"].shape))
     posterior["posterior"] = xr.DataTree(draws.assign(weight=draws["weight"] * noise))
-    return model, mode, posterior
+    return mode, posterior
 
 
 def surface(n_classes):
@@ -71,19 +70,15 @@ WIDTHS = np.geomspace(0.3, 3, 4)
 PROBABILITY = {n: RNG.uniform(size=30) for n in ("one", "two", "three", "four", "five", "six")}
 # how many panels have rows, curves or bars, whose axes must be named
 PICTURES = {
-    "em_trace": lambda model, mode, posterior: plots.plot_em_trace(mode),
-    "weights": lambda model, mode, posterior: plots.plot_weights(mode, posterior),
-    "prior": lambda model, *_: plots.plot_prior_predictive({"a": model, "b": model}, draws=40),
-    "surface": lambda model, mode, posterior: plots.plot_decision_surface(
+    "weights": plots.plot_weights,
+    "surface": lambda mode, posterior: plots.plot_decision_surface(
         mode, posterior, X, LABEL, resolution=8
     ),
-    "reliability": lambda *fits: plots.plot_reliability(LABEL > 0, PROBABILITY),
     "calibration": lambda *fits: plots.plot_calibration(LABEL > 0, PROBABILITY),
     "relevance": lambda *fits: plots.plot_feature_relevance(PCVMClassifier().fit(X, LABEL)),
     "cells": lambda *fits: select(X, LABEL).plot(),
     "widths": lambda *fits: plots.plot_width_criteria(
-        [select_width(X, LABEL, method=each, widths=WIDTHS) for each in ("cv", "em")],
-        error={"training": [0.1] * 4, "test": [0.2] * 4},
+        [select_width(X, LABEL, method=each, widths=WIDTHS) for each in ("cv", "em")]
     ),
     "projection": lambda *fits: project(
         PCVMClassifier(width=1.2).fit(X, LABEL), X, LABEL, sizes=[1, 2, 3], cv=3, random_state=0

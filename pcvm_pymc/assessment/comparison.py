@@ -1,12 +1,13 @@
 """MAP and posterior compared: one table, the convergence verdict, pictures."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.assessment import plots
@@ -60,7 +61,7 @@ class Comparison:
     ['error', 'AUC', '1-RMSE']
     >>> found.probability["posterior mean"].shape
     (20,)
-    >>> figure = found.plot("reliability")
+    >>> figure = found.plot("calibration")
     """
 
     table: pd.DataFrame
@@ -76,14 +77,13 @@ class Comparison:
     def _repr_html_(self) -> str:
         return f"{self.table.to_html(**_SHOWN)}<p>{self.convergence}</p>"
 
-    def plot(self, kind: str = "reliability") -> Any:
+    def plot(self, kind: str = "calibration") -> Figure:
         """Draw one picture and return its figure.
 
         Parameters
         ----------
-        kind : {"reliability", "calibration", "weights", "em_trace", "rank"}
-            Observed against predicted frequencies, in bins or by isotonic regression; weights of mode and
-            posterior; EM's log posterior; ranks of the draws, chain by chain.
+        kind : {"calibration", "weights"}
+            Observed against predicted frequencies; weights of mode and posterior.
 
         Returns
         -------
@@ -94,16 +94,11 @@ class Comparison:
         ValueError
             If the kind is unknown.
         """
-        stated, classes = (self.label, self.probability), classes_of(self.map_result)
-        pictures: dict[str, Callable[[], Any]] = {
-            "reliability": lambda: plots.plot_reliability(*stated, classes=classes),
-            "calibration": lambda: plots.plot_calibration(*stated, classes=classes),
-            "weights": lambda: plots.plot_weights(self.map_result, self.posterior),
-            "em_trace": lambda: plots.plot_em_trace(self.map_result),
-            "rank": lambda: plots.plot_rank(self.posterior),
-        }
-        validation.check_choice("kind", kind, tuple(pictures))
-        return pictures[kind]()
+        validation.check_choice("kind", kind, ("calibration", "weights"))
+        if kind == "weights":
+            return plots.plot_weights(self.map_result, self.posterior)
+        classes = classes_of(self.map_result)
+        return plots.plot_calibration(self.label, self.probability, classes=classes)
 
 
 def active_count(weight: ArrayLike, share: float = 0.95) -> Array:

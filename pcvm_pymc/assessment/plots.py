@@ -1,16 +1,13 @@
-"""Pictures of results. Each function returns a matplotlib figure (or ArviZ's plot collection)."""
+"""Pictures of results. Each function returns a matplotlib figure."""
 
 from collections.abc import Mapping
-from itertools import cycle
 from typing import Any
 
-import arviz as az
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
-from sklearn.calibration import CalibrationDisplay
 from sklearn.isotonic import IsotonicRegression
 
 from pcvm_pymc.assessment.surfaces import INTERVAL, plot_decision_surface
@@ -19,63 +16,20 @@ from pcvm_pymc.figures import (
     NEGATIVE,
     POSITIVE,
     legend_below,
-    plain_log_ticks,
     plot_projection_path,
     plot_width_criteria,
     styled,
 )
-from pcvm_pymc.inference.prediction import prior_latent
 from pcvm_pymc.inference.results import classes_of, weights_of
-from pcvm_pymc.model.read import find_parts
 
 __all__ = [
     "plot_calibration",
     "plot_decision_surface",
-    "plot_em_trace",
     "plot_feature_relevance",
-    "plot_prior_predictive",
     "plot_projection_path",
-    "plot_rank",
-    "plot_reliability",
     "plot_weights",
     "plot_width_criteria",
 ]
-
-
-@styled
-def plot_em_trace(map_result: xr.DataTree) -> Figure:
-    """Draw log posterior and number of active weights over EM's iterations.
-
-    Parameters
-    ----------
-    map_result : DataTree
-        From `find_map_em`.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Raises
-    ------
-    ValueError
-        If it is from another function.
-    """
-    if "em_trace" not in map_result:
-        raise ValueError(
-            f"the result has the groups {sorted(map_result.children)}; needed em_trace, from find_map_em"
-        )
-    trace = map_result["em_trace"]
-    figure, (top, bottom) = plt.subplots(2, 1, sharex=True, figsize=(7, 5))
-    gap = trace["log_posterior"].values.max() - trace["log_posterior"].values
-    top.semilogy(trace["iteration"], np.maximum(gap, 1e-12), marker=".", color=NEGATIVE)
-    top.set_ylabel("log posterior\nbelow its end value")
-    plain_log_ticks(top.yaxis)
-    bottom.plot(trace["iteration"], trace["n_active"], marker=".", color=POSITIVE)
-    bottom.set(xlabel="EM iteration", ylabel="weights not zero")
-    bottom.xaxis.get_major_locator().set_params(integer=True)
-    message = map_result["optimizer_result"]["message"].item()
-    figure.suptitle(f"EM: {message}", fontsize="medium")
-    return figure
 
 
 @styled
@@ -166,55 +120,6 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
 
 
 @styled
-def plot_reliability(
-    label: ArrayLike, probability: Mapping[str, Array], *, classes: ArrayLike | None = None
-) -> Figure:
-    """Draw frequency of a class against its predicted probability, for each classifier.
-
-    Of several classes each has a column, itself against the rest.
-
-    Parameters
-    ----------
-    label : array_like of int, shape (n,)
-        0 and 1, or numbers of several classes.
-    probability : mapping of str to ndarray, shape (n,) or (n, n_classes)
-        Of label 1, or of each class.
-    classes : array_like, shape (n_classes,), optional
-        Their names; default: their numbers.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Raises
-    ------
-    ValueError
-        If classifiers, labels or names are not of the same classes.
-    """
-    parts = _against_the_rest(label, probability, classes)
-    n = len(parts)
-    size = (6 if n == 1 else 4.2 * n, 7)
-    figure, all_axes = plt.subplots(
-        2, n, figsize=size, sharex=True, sharey="row", height_ratios=[3, 1], squeeze=False
-    )
-    for (top, bottom), (title, member, stated) in zip(all_axes.T, parts, strict=True):
-        for (name, each), marker in zip(stated.items(), cycle("os^Dv"), strict=False):
-            CalibrationDisplay.from_predictions(
-                member, each, n_bins=10, name=name, ax=top, marker=marker, ms=4, pos_label=True
-            )
-            bottom.hist(each, bins=np.linspace(0, 1, 21), histtype="step", lw=1.5)
-        top.set(xlabel="", ylabel="", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), title=title)
-        top.get_legend().remove()
-        bottom.set(xlabel="predicted probability", yscale="log")
-        bottom.set_ylim(bottom=0.7)  # one row is a bar too
-        plain_log_ticks(bottom.yaxis)
-    legend_below(figure, all_axes[0, 0], ncols=2)
-    all_axes[0, 0].set_ylabel("frequency in the test set")
-    all_axes[1, 0].set_ylabel("rows")
-    return figure
-
-
-@styled
 def plot_calibration(
     label: ArrayLike,
     probability: Mapping[str, Array],
@@ -230,8 +135,12 @@ def plot_calibration(
 
     Parameters
     ----------
-    label, probability, classes
-        As for `plot_reliability`.
+    label : array_like of int, shape (n,)
+        0 and 1, or numbers of several classes.
+    probability : mapping of str to ndarray, shape (n,) or (n, n_classes)
+        Of label 1, or of each class.
+    classes : array_like, shape (n_classes,), optional
+        Their names; default: their numbers.
     random_seed : int
         For the band.
 
@@ -314,81 +223,3 @@ def _isotonic(probability: Array, label: NDArray[Any], grid: Array) -> Array:
     """Return the isotonic fit of labels on probabilities, at the grid."""
     fit = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(probability, label)
     return fit.predict(grid)
-
-
-@styled
-def plot_prior_predictive(
-    models: Mapping[str, Any], *, draws: int = 2000, random_seed: int = 0
-) -> Figure:
-    """Draw the prior predictive of the latent function and of the class probability, per model.
-
-    The signs stay as they are in the model.
-
-    Parameters
-    ----------
-    models : mapping of str to pm.Model
-        Of two classes or several, with a proper prior each.
-    draws : int
-    random_seed : int
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Raises
-    ------
-    ValueError
-        If a model is a regression.
-    """
-    links = {name: find_parts(model).likelihood for name, model in models.items()}
-    for name, link in links.items():
-        if link.targets == "numbers":
-            raise ValueError(
-                f"models[{name!r}] has the likelihood {link}; needed a model of classes"
-            )
-    size, n = (3.4 * len(models), 5), len(models)
-    figure, all_axes = plt.subplots(2, n, figsize=size, sharey="row", squeeze=False)
-    for (top, bottom), (name, model) in zip(all_axes.T, models.items(), strict=True):
-        latent = prior_latent(model, draws=draws, random_seed=random_seed)
-        top.hist(np.clip(latent.ravel(), -12, 12), bins=60, density=True, color=NEGATIVE)
-        size = np.median(np.abs(latent))
-        top.set(title=f"{name}\nmedian size {size:.2f}", xlabel="latent function")
-        multiclass = links[name].n_scores > 1
-        classes = [str(each) for each in model.coords["class"]] if multiclass else [None]
-        how: dict[str, Any] = {"histtype": "step"} if multiclass else {"color": POSITIVE}
-        columns = links[name].probability(latent).reshape(-1, len(classes)).T
-        for values, each in zip(columns, classes, strict=True):
-            bottom.hist(values, bins=40, density=True, label=each, **how)
-        what = "P(y = class)" if multiclass else "P(y = 1)"
-        bottom.set(xlabel=what, xlim=(0, 1), xticks=[0, 0.5, 1])
-    for axes in all_axes[:, 0]:
-        axes.set_ylabel("prior density")
-    legend_below(figure, all_axes[1, 0], title="class")
-    return figure
-
-
-@styled
-def plot_rank(posterior: xr.DataTree, n_latent: int = 5) -> Any:
-    """Draw ArviZ's rank plot of the bias and of the latent function at some training rows.
-
-    Parameters
-    ----------
-    posterior : DataTree
-        From `sample` or `pymc.sample`.
-    n_latent : int
-        Number of rows, evenly spaced.
-
-    Returns
-    -------
-    arviz_plots.PlotCollection
-    """
-    obs = posterior["posterior"]["obs"].values
-    chosen = obs[np.unique(np.linspace(0, len(obs) - 1, n_latent).astype(int))]
-    return az.plot_rank(
-        posterior,
-        var_names=["bias", "latent"],
-        coords={"obs": chosen.tolist()},
-        backend="matplotlib",
-        col_wrap=3,
-        figure_kwargs={"figsize": (11, 6)},
-    )

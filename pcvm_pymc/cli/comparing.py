@@ -27,7 +27,7 @@ from pcvm_pymc.inference.files import alone_in, is_scratch, replacing, write_ato
 _EXAMPLE_TRAINING_ROWS = 120
 _LEAST = {"draws": 10, "chains": 2, "seed": 0, "splits": 1, "posteriors": 1, "jobs": 1}
 _POSTERIOR = "posterior mean"
-PICTURES = ("reliability.png", "weights.png", "rank.png", "decision_surface.png")
+PICTURES = ("reliability.png", "weights.png", "decision_surface.png")
 _TABLES = ("table", "standard_errors", "splits")
 _COLUMNS = {  # heading, factor and digits of what is printed
     "log loss": ("log loss", 1.0, 3),
@@ -252,7 +252,6 @@ def draw(scored: Scored, mode: Any, posterior: Any, split: Any, features: tuple[
     figures = {
         "reliability": plots.plot_calibration(label, probability),
         "weights": plots.plot_weights(mode, posterior),
-        "rank": plots.plot_rank(posterior).viz["figure"].item(),
     }
     X, y, _, _ = split
     if X.shape[1] == len(features) == 2:  # a column of text may have become several

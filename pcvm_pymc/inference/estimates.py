@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,19 +16,14 @@ from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
 from pcvm_pymc.core.em.own_terms import OwnState, fit_own_terms
 from pcvm_pymc.core.family import systems_of
 from pcvm_pymc.core.pieces import validation
-from pcvm_pymc.core.pieces.row_weights import observed_rows
 from pcvm_pymc.core.problem import EMResult, Ended, Problem
-from pcvm_pymc.inference.progress import Forecast, progress_bars
-from pcvm_pymc.inference.results import likelihood_of, pack_own, pack_point
-from pcvm_pymc.model.data import OF_ROWS, as_model
+from pcvm_pymc.inference.progress import progress_bars
+from pcvm_pymc.inference.results import pack_own, pack_point
+from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.read import find_parts, read, warn_if_counted_twice
 from pcvm_pymc.model.terms import OwnTerms, read_any
 
 _log = logging.getLogger(__name__)
-
-type Seed = int | np.random.Generator | None
-
-_REPLICAS = {"random": "random_start", "chen2009": "authors_start"}
 
 
 def timed[T: Ended](solve: Callable[[], T], what: str) -> tuple[T, float]:
@@ -49,8 +43,7 @@ def find_map_em(
     model: pm.Model | None = None,
     *,
     options: EMOptions | None = None,
-    start: Start | str = "default",
-    random_seed: Seed = None,
+    start: Start | None = None,
     progressbar: bool = True,
 ) -> xr.DataTree:
     """Find the maximum a posteriori point of a model by EM: of the family, or with terms of its own.
@@ -66,11 +59,8 @@ def find_map_em(
         which the log posterior counts. Or any model with weights of the family in it, see Notes.
     options : EMOptions, optional
         Default: ``EMOptions()``.
-    start : Start or "default"
-        Where to begin, see `Start`. The result depends on it where the hyperprior is improper. Random
-        starts are `pcvm_pymc.experiments.replicas`.
-    random_seed : None
-        No start is random: another value raises.
+    start : Start, optional
+        Where to begin. Default: ``Start.default``. The result depends on it where the hyperprior is improper.
     progressbar : bool
 
     Returns
@@ -85,7 +75,7 @@ def find_map_em(
     Raises
     ------
     ValueError
-        If the model is not one that EM can maximise, or `start` is unknown.
+        If the model is not one that EM can maximise.
 
     Notes
     -----
@@ -113,21 +103,15 @@ def find_map_em(
     """
     model = as_model(model)
     validation.check_instance("options", options, EMOptions, "EMOptions", optional=True)
-    validation.check_instance("start", start, (Start, str), "'default', or a Start")
-    validation.check_seed("random_seed", random_seed)
-    if random_seed is not None:
-        raise ValueError(
-            f"random_seed={random_seed!r} has no effect: no start is random; leave it out"
-        )
+    validation.check_instance("start", start, Start, "a Start", optional=True)
     validation.check_flag("progressbar", progressbar)
     options = EMOptions() if options is None else options
     options.check_in_memory()
     problem = read_any(model, options)
     if isinstance(problem, OwnTerms):
         return _own_mode(model, problem, options, start, progressbar)
-    chosen = _start(problem, start)
     with _em_progress(options, progressbar) as report:
-        result, seconds = timed(lambda: fit_em(problem, chosen, options, report), "EM")
+        result, seconds = timed(lambda: fit_em(problem, start, options, report), "EM")
     return pack_point(
         model,
         problem,
@@ -141,10 +125,14 @@ def find_map_em(
 
 
 def _own_mode(
-    model: pm.Model, own: OwnTerms, options: EMOptions, start: Start | str, progressbar: bool
+    model: pm.Model, own: OwnTerms, options: EMOptions, start: Start | None, progressbar: bool
 ) -> xr.DataTree:
     """Return the mode of a model with terms of its own."""
-    own.check_start(None if start == "default" else start)
+    if start is not None:
+        raise ValueError(
+            "start is for models without terms of one's own; leave it out. Weights begin at zero, other "
+            "variables at their initval="
+        )
     warn_if_counted_twice(model)
     with _em_progress(options, progressbar) as report:
         result, seconds = timed(
@@ -152,20 +140,6 @@ def _own_mode(
         )
     method = "EM, and gradient steps for the terms of one's own"
     return pack_own(model, own.point(result.values), result, method=method, seconds=seconds)
-
-
-def _start(problem: Problem, start: Start | str) -> Start:
-    """Return the start that was given, or named."""
-    if isinstance(start, Start):
-        return start
-    if start == "default":
-        return Start.default(problem)
-    if start in _REPLICAS:
-        raise ValueError(
-            f"start={start!r} is now pcvm_pymc.experiments.replicas.starts.{_REPLICAS[start]}; needed "
-            "'default', or the Start that it returns"
-        )
-    raise ValueError(f"start={start!r} is unknown; use 'default', or a Start")
 
 
 def _other_values(model: pm.Model, problem: Problem, result: EMResult) -> dict[str, Any]:
@@ -184,20 +158,17 @@ def _other_values(model: pm.Model, problem: Problem, result: EMResult) -> dict[s
 
 @contextmanager
 def _em_progress(options: EMOptions, show: bool) -> Iterator[Any]:
-    """Yield a callback that shows EM's progress, with a forecast of its last iteration."""
+    """Yield a callback that shows EM's progress."""
     texts = (
-        "iteration {task.completed}{task.fields[of]}",
+        "iteration {task.completed} of at most {task.total}",
         "log posterior {task.fields[value]:.4f}, {task.fields[active]} active",
     )
-    forecast = Forecast(options.tol, options.max_iter)
     with progress_bars(show, "EM", *texts) as bars:
-        task = bars.add_task("", total=None, of="", value=np.nan, active=0)
+        task = bars.add_task("", total=options.max_iter, value=np.nan, active=0)
 
         def report(n_iter: int, state: EMState | OwnState) -> None:
-            total = forecast(n_iter, state.latent)
-            of = "" if total is None else f" of about {total}"
             now: dict[str, Any] = {"value": state.log_posterior, "active": state.n_active}
-            bars.update(task, completed=n_iter, total=total, of=of, **now)
+            bars.update(task, completed=n_iter, **now)
 
         yield report if show else None
 
@@ -311,41 +282,3 @@ def _of_rvm(
         "covariance_matrix": (("rows", "columns"), result.covariance),
     }
     return values, {"fit": xr.Dataset(moments, {"rows": rows, "columns": rows})}
-
-
-def evidence_fit_of(tree: xr.DataTree) -> tuple[core.EvidenceProblem, Any]:
-    """Return the problem and the fit in a result of `fit_evidence` of a regression.
-
-    Raises
-    ------
-    ValueError
-        If the tree is of another method or model.
-    """
-    if "fit" not in tree or likelihood_of(tree).targets != "numbers":
-        raise ValueError(
-            "the result is not an RVM's regression by fit_evidence; needed fit_evidence(rvm_model(X, y))"
-        )
-    point, data = (tree[name].to_dataset() for name in ("posterior", "constant_data"))
-    point = point.isel(chain=0, draw=0)
-    of_rows = (data[name].values if name in data else None for name in OF_ROWS)
-    observed = tree["observed_data"]["target"].values
-    likelihood, target = observed_rows(likelihood_of(tree), observed, *of_rows)
-    given: Any = likelihood
-    alpha, noise = point["precision"].values, float(point.get("noise", given.noise))
-    fit = SimpleNamespace(  # of an `EvidenceResult`, what predictions need
-        weight=point["weight"].values,
-        bias=float(point["bias"]),
-        alpha=alpha,
-        bias_alpha=float(point["bias_precision"]),
-        active=np.flatnonzero(np.isfinite(alpha)),
-        covariance=tree["fit"]["covariance_matrix"].values,
-        noise=noise,
-        latent=point["latent"].values,
-    )
-    problem = core.EvidenceProblem(
-        data["Phi"].values,
-        target,
-        likelihood,
-        noise=None if np.isnan(noise) else noise,  # NaN: the likelihood has none
-    )
-    return problem, fit

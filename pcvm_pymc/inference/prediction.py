@@ -2,62 +2,31 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
 from sklearn.utils import gen_batches
 
-from pcvm_pymc.core.evidence import augmentation, predictive_moments, star_moments
+from pcvm_pymc.core.evidence import (
+    EvidenceProblem,
+    augmentation,
+    predictive_moments,
+    star_moments,
+)
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import check_flag, check_seed, check_whole
+from pcvm_pymc.core.pieces.row_weights import observed_rows
+from pcvm_pymc.core.pieces.validation import check_flag
 from pcvm_pymc.inference import results
-from pcvm_pymc.inference.estimates import evidence_fit_of
 from pcvm_pymc.model.bases import AnyKernel
-from pcvm_pymc.model.data import Frame, as_model
+from pcvm_pymc.model.data import OF_ROWS, Frame
 
 type Seed = int | np.random.Generator | None
 
 _ROWS = 1000  # new rows whose own basis functions RVM* computes at once
-
-
-def prior_latent(model: pm.Model, *, draws: int = 2000, random_seed: Seed = None) -> Array:
-    """Return draws of the latent function from the prior, the signs fixed, (draws, n_obs).
-
-    Parameters
-    ----------
-    model : pm.Model
-        From a builder, with a proper prior. Of several classes the shape is (draws, n_obs, n_classes).
-    draws : int
-    random_seed : int or numpy.random.Generator, optional
-
-    Returns
-    -------
-    ndarray, shape (draws, n_obs), or (draws, n_obs, n_classes) of several classes
-
-    Raises
-    ------
-    ValueError
-        If `model` is no model, or its prior is improper and has no draws.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pcvm_pymc import pcvm_model
-    >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> model = pcvm_model(X, X[:, 0] > 0, width=1.0)
-    >>> prior_latent(model, draws=20, random_seed=1).shape
-    (20, 30)
-    """
-    model = as_model(model)
-    check_whole("draws", draws, 1)
-    check_seed("random_seed", random_seed)
-    if "latent" not in model.named_vars:
-        raise ValueError("model has no variable 'latent'; needed a model from a builder")
-    return pm.draw(model["latent"], draws=draws, random_seed=random_seed)
 
 
 def latent_draws(
@@ -257,25 +226,44 @@ def predict(
 
 
 def _moments(
-    result: xr.DataTree, X_new: ArrayLike, kernel: Any, X: ArrayLike | None, star: bool
+    result: xr.DataTree, X_new: Array, kernel: Any, X: ArrayLike | None, star: bool
 ) -> tuple[Array, Array]:
     """Return mean and standard deviation of the latent function of an RVM or RVM*, shape (n_new,) each."""
-    problem, fit = evidence_fit_of(result)
+    likelihood = results.likelihood_of(result)
+    if "fit" not in result or likelihood.targets != "numbers":
+        raise ValueError(
+            "the result is not an RVM's regression by fit_evidence; needed fit_evidence(rvm_model(X, y))"
+        )
+    point, data = (result[name].to_dataset() for name in ("posterior", "constant_data"))
+    point, centres = point.isel(chain=0, draw=0), data["centres"].values
+    of_rows = (data[name].values if name in data else None for name in OF_ROWS)
+    observed = result["observed_data"]["target"].values
+    scaled, target = observed_rows(likelihood, observed, *of_rows)
+    known: Any = scaled
+    alpha, noise = point["precision"].values, float(point.get("noise", known.noise))
+    fit: Any = SimpleNamespace(  # of an `EvidenceResult`, what predictions need
+        weight=point["weight"].values,
+        bias=float(point["bias"]),
+        alpha=alpha,
+        bias_alpha=float(point["bias_precision"]),
+        active=np.flatnonzero(np.isfinite(alpha)),
+        covariance=result["fit"]["covariance_matrix"].values,
+        noise=noise,
+    )
     piece = results.kernel_of(result, kernel)
-    centres = result["constant_data"]["centres"].values
-    X_new = _frame(result, X_new).values
     Phi = piece(X_new, centres[fit.active])
     if not star:
         mean, variance = predictive_moments(Phi, fit)
         return mean, np.sqrt(variance)
-    rows, fitted = results.inputs_of(result, X), augmentation(problem, fit)
-    known = result["constant_data"]["Phi"].values
-    if not np.allclose(piece(rows, centres), known, rtol=1e-8, atol=1e-10):
+    rows, at_rows = results.inputs_of(result, X), data["Phi"].values
+    if not np.allclose(piece(rows, centres), at_rows, rtol=1e-8, atol=1e-10):
         raise ValueError(
             f"X has {len(rows)} rows whose basis functions are not those of the fit; needed the "
-            f"{len(problem.Phi)} training inputs in their order"
+            f"{len(at_rows)} training inputs in their order"
         )
-    moments = []
+    # NaN: the likelihood has no noise of its own
+    problem = EvidenceProblem(at_rows, target, scaled, noise=None if np.isnan(noise) else noise)
+    fitted, moments = augmentation(problem, fit), []
     for block in gen_batches(len(X_new), _ROWS):
         new = X_new[block]
         more = piece(rows, new), np.diag(piece(new, new))

@@ -18,8 +18,8 @@ from pcvm_pymc.inference.chains import Drawn, GibbsRun, compile_sweeps, run_chai
 from pcvm_pymc.inference.convergence import convergence, keeping
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
+from pcvm_pymc.model.multinomial import MultinomialProbitRV
 from pcvm_pymc.model.read import find_parts, read, warn_if_counted_twice
-from pcvm_pymc.model.terms import own_terms
 
 # a child of PyMC's logger: shown where PyMC's own messages are, and silenced with them
 _log = logging.getLogger("pymc.pcvm_pymc")
@@ -82,6 +82,7 @@ def sample(
     target_accept : float
         NUTS: higher than PyMC's default, since the half-Student-t weights have a narrow neck at zero.
     nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}
+        The last two run on JAX, and do not take the multinomial probit of several classes.
     progressbar : bool
     quiet : bool
         No progress bar and no message but warnings.
@@ -118,7 +119,7 @@ def sample(
     {'chain': 4, 'draw': 200, 'obs': 30}
     """
     model = as_model(model)
-    _check_model(model)
+    _check_model(model, nuts_sampler)
     validation.check_choice("method", method, ("auto", "gibbs", "nuts"))
     positive = {"draws": draws, "chains": chains, "thin": thin, "max_sweeps": max_sweeps}
     for name, value in positive.items():
@@ -205,24 +206,27 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
     try:
         problem = GibbsProblem.of(read(model, "gibbs"))
     except ValueError as error:
-        terms = own_terms(model)
-        names = " and ".join(map(repr, terms))
-        because = f"because of your term{'s'[: len(terms) - 1]} {names}; NUTS takes any model"
-        return "nuts", because if terms else str(error)
+        return "nuts", str(error)
     reason = "fixed width and Gamma precisions: it has more effective draws a second than NUTS"
     if problem.moves is not None:
         reason = "a kernel's unknown width and Gamma precisions, where NUTS has divergent draws"
     return "gibbs", reason
 
 
-def _check_model(model: pm.Model) -> None:
-    """Raise for an improper hyperprior; warn where data are counted twice."""
+def _check_model(model: pm.Model, nuts_sampler: str) -> None:
+    """Raise for an improper hyperprior, or a sampler without the likelihood; warn of data counted twice."""
     try:
         is_proper = find_parts(model).hyperprior.is_proper
     except ValueError:  # not of the family: NUTS takes it as it is
         is_proper = True
     if not is_proper:
         raise ValueError(IMPROPER_MESSAGE)
+    several = any(isinstance(x.owner.op, MultinomialProbitRV) for x in model.observed_RVs)
+    if several and nuts_sampler in ("numpyro", "blackjax"):
+        raise ValueError(
+            f"nuts_sampler={nuts_sampler!r} runs on JAX, for which the multinomial probit is not written; "
+            "needed 'nutpie' or 'pymc'"
+        )
     warn_if_counted_twice(model)
 
 

@@ -17,7 +17,6 @@ from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces import kernels, validation
 from pcvm_pymc.core.pieces.centres import choose_means, choose_rows
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.model.coordinates import native
 from pcvm_pymc.model.graphs import is_random, numbers, random_parts
 from pcvm_pymc.model.matrices import at_width, matrix
 
@@ -84,14 +83,6 @@ class Names:
         if self.obs not in model.coords:
             model.add_coords({self.obs: index})
             return
-        known = model.coords[self.obs]
-        if known is not None and native(known).dtype.kind == "O":
-            bad = next((each for each in known if not isinstance(each, str)), None)
-            if bad is not None:
-                raise ValueError(
-                    f"the dim {self.obs!r} of the model in this block has {validation.shown(bad)}; needed "
-                    "numbers, dates or text: list(map(str, ...))"
-                )
         found = int(numbers(model.dim_lengths[self.obs]))
         if found != len(index):
             raise ValueError(

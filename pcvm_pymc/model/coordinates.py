@@ -41,32 +41,11 @@ def storable(values: Any, what: str) -> NDArray[Any]:
     if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8:
         return array
     if array.dtype.kind in "mM":
-        kept = _in_seconds(array)
-        if kept is not None:
-            return kept
+        known = np.datetime_data(array.dtype)[0] in _UNITS
+        return array if known else array.astype(f"{array.dtype.kind}8[s]", casting="safe")
     given = array.tolist()
-    text = [_text(each) for each in given]
-    changed = [i for i, each in enumerate(given) if not isinstance(each, str) or each != text[i]]
+    changed = [each for each in given if not isinstance(each, str)]
     if changed:
-        i = changed[0]
-        _log.warning("%s is kept as text, such as %r for %s", what, text[i], shown(given[i]))
-    return np.array(text, dtype=str)
-
-
-def _in_seconds(array: NDArray[Any]) -> NDArray[Any] | None:
-    """Return dates or spans of time in a unit that files have; None where that would change them."""
-    if np.datetime_data(array.dtype)[0] in _UNITS:
-        return array
-    out = array.astype(f"{array.dtype.kind}8[s]")
-    exact = np.can_cast(array.dtype, out.dtype, "safe") and np.array_equal(
-        out.astype(array.dtype), array, equal_nan=True
-    )
-    return out if exact else None
-
-
-def _text(value: Any) -> str:
-    """Return a value as text that every file can keep: without the character of code zero."""
-    if isinstance(value, tuple):
-        return f"({', '.join(map(_text, value))})"
-    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
-    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+        example = str(changed[0]), shown(changed[0])
+        _log.warning("%s is kept as text, such as %r for %s", what, *example)
+    return np.array(list(map(str, given)), dtype=str)

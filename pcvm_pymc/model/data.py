@@ -7,13 +7,11 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 
-from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
-from pcvm_pymc.core.pieces.names import check_same_rows, column_names, row_index
+from pcvm_pymc.core.pieces.names import column_names, row_index
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_features, as_labels, as_targets, shown
+from pcvm_pymc.core.pieces.validation import as_features, shown
 from pcvm_pymc.model.bases import Names
 from pcvm_pymc.model.coordinates import storable
-from pcvm_pymc.model.read import likelihood_name
 
 # what a regression may have for each row, and what is put in its place for new ones
 OF_ROWS = {"sample_weight": 1.0, "noise_std": np.inf}  # a noise that is unknown: draws show it
@@ -60,7 +58,6 @@ def as_model(model: Any) -> pm.Model:
 def new_data(
     model: pm.Model,
     X_new: ArrayLike,
-    y_new: ArrayLike | None = None,
     *,
     name: str = "latent",
     dim: str = "obs",
@@ -74,17 +71,14 @@ def new_data(
     X_new : array_like or table, shape (n_new, n_features)
         The index of a pandas table becomes the coordinate of the rows. Columns of other names than the
         training rows', or in another order, raise.
-    y_new : array_like, shape (n_new,), optional
-        Labels 0 and 1 (of several classes: their numbers, from 0), or targets; only
-        placeholders (zeros) are needed to predict.
     name, dim : str
         Of the latent function and its rows, as `pcvm_latent` was given them.
 
     Returns
     -------
     dict
-        ``new_data`` and ``coords``. Where a model has several latent functions, or own terms, the dicts of
-        all are joined for one `pm.set_data`.
+        ``new_data``, with placeholders for labels or targets, and ``coords``. Where a model has several
+        latent functions, or own terms, the dicts of all are joined for one `pm.set_data`.
 
     Raises
     ------
@@ -108,39 +102,15 @@ def new_data(
             f"the model has no latent function {names.latent!r}; needed one of {found}"
         )
     columns = model.coords[names("feature")]
-    check_same_rows(X_new, "X_new", y_new=y_new)
     frame = Frame.of(X_new, "X_new", columns, len(columns))
     X_new = frame.values
     values: dict[str, Any] = {names("X"): X_new}
     if "y" in model.named_vars:
-        observed = np.zeros(len(X_new), dtype=model["y"].dtype)
-        if y_new is not None:
-            observed[:] = _observed(model, y_new, len(X_new))
-        values["y"] = observed
+        values["y"] = np.zeros(len(X_new), dtype=model["y"].dtype)
     for each, unknown in OF_ROWS.items():
         if each in model.named_vars:
             values[each] = np.full(len(X_new), unknown)
-    if y_new is not None and "y" not in values:
-        raise ValueError(
-            "y_new was given, and the model has no data 'y'; set those of your likelihood in the same call"
-        )
     return {"new_data": values, "coords": {dim: frame.index}}
-
-
-def _observed(model: pm.Model, y_new: ArrayLike, n_new: int) -> NDArray[Any]:
-    """Return new targets encoded as in the model's data."""
-    kind = LIKELIHOODS[likelihood_name(model)].targets
-    if kind == "numbers":
-        return as_targets(y_new, n_new)
-    if kind == "labels":
-        return as_labels(y_new, n_new, one_class=True)[0] > 0
-    label, n_classes = np.asarray(y_new), len(model.coords["class"])
-    if label.shape != (n_new,) or not np.isin(label, np.arange(n_classes)).all():
-        raise ValueError(
-            f"y_new has shape {label.shape} and values {np.unique(label)[:10]}; needed shape ({n_new},) and "
-            f"numbers of classes, 0 to {n_classes - 1}"
-        )
-    return label
 
 
 # --- tables -------------------------------------------------------------------------------------

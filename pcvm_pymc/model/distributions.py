@@ -7,11 +7,10 @@ variable is, whatever its name, and ``rv.owner.op.dist_params(rv.owner)`` its pa
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous, PositiveContinuous
 from pymc.distributions.discrete import Discrete
-from pymc.distributions.dist_math import check_icdf_value, check_parameters
+from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.shape_utils import implicit_size_from_params, rv_size_is_none
 from pymc.distributions.transforms import _default_transform
@@ -137,15 +136,6 @@ class ProbitBernoulli(Discrete):
         log_p = log_ndtr(pt.switch(pt.eq(value, 1), latent, -latent))
         return pt.switch(pt.eq(value, 0) | pt.eq(value, 1), log_p, -np.inf)
 
-    def logcdf(value: Tensor, latent: Tensor) -> Tensor:
-        """Return the log distribution function."""
-        least = pt.switch(value < 0, -np.inf, log_ndtr(-latent))
-        return pt.switch(value < 1, least, 0.0)
-
-    def icdf(value: Tensor, latent: Tensor) -> Tensor:
-        """Return the quantile."""
-        return check_icdf_value(pt.cast(value > ndtr(-latent), "int64"), value)
-
 
 IMPROPER_MESSAGE = (
     "this model has an improper hyperprior (a rate or shape that is not positive): its posterior cannot "
@@ -168,25 +158,18 @@ def _refused_if_improper(value: Tensor, rate: Tensor) -> Tensor:
     return CheckAndRaise(ValueError, IMPROPER_MESSAGE)(value, pt.constant(False))
 
 
-def _log_density(square: Tensor, n: Any = 1.0, **parameters: Tensor) -> Tensor:
+def _log_density(square: Tensor, shape: Tensor, rate: Tensor, n: Any = 1.0) -> Tensor:
     """Return the log density of n normals of a shared Gamma(shape, rate) precision, given |value|^2.
 
     For n = 1 the Student-t of chen2009 eq. 22. A rate of zero leaves ``|value|^-(2 shape + n)``, constant
     below the pruning cutoff and known up to a constant. Other parameters that are not positive raise.
     """
-    shape, rate = parameters.values()
     if is_improper(rate):
         return -(2.0 * shape + n) * pt.log(pt.maximum(pt.sqrt(square), np.float64(WEIGHT_CUTOFF)))
     constant = pt.gammaln(shape + 0.5 * n) - pt.gammaln(shape)
     constant = constant - 0.5 * n * (_LOG_2PI + pt.log(rate))
     density = constant - (shape + 0.5 * n) * pt.log1p(square / (2.0 * rate))
-    needed = ", ".join(f"{name} > 0" for name in parameters)
-    return check_parameters(density, shape > 0, rate > 0, msg=needed)
-
-
-def _student(shape: Tensor, rate: Tensor) -> Tensor:
-    """Return PyMC's own Student-t, for distribution functions and quantiles."""
-    return pm.StudentT.dist(nu=2.0 * shape, sigma=pt.sqrt(rate / shape))
+    return check_parameters(density, shape > 0, rate > 0, msg="shape > 0, rate > 0")
 
 
 class MarginalBiasRV(SymbolicRV):
@@ -234,9 +217,8 @@ class MarginalWeight(PositiveContinuous):
     >>> import pymc as pm
     >>> with pm.Model():
     ...     size = MarginalWeight("size", c=1.0, d=0.5, shape=3)
-    >>> below = pm.Truncated.dist(MarginalWeight.dist(c=1.0, d=0.5), upper=2.0)
-    >>> float(pm.logp(below, 1.0).eval().round(3))
-    -0.928
+    >>> float(pm.logp(MarginalWeight.dist(c=1.0, d=0.5), 1.0).eval().round(3))
+    -1.04
     """
 
     rv_type = MarginalWeightRV
@@ -254,16 +236,7 @@ class MarginalWeight(PositiveContinuous):
     def logp(value: Tensor, c: Tensor, d: Tensor) -> Tensor:
         """Return the log density; of an improper one up to a constant."""
         both = 0.0 if is_improper(d) else _LOG_2
-        return pt.switch(value >= 0, both + _log_density(value * value, c=c, d=d), -np.inf)
-
-    def logcdf(value: Tensor, c: Tensor, d: Tensor) -> Tensor:
-        """Return the log distribution function."""
-        beyond = 2.0 * pt.exp(pm.logcdf(_student(c, d), -value))
-        return pt.switch(value > 0, pt.log1p(-beyond), -np.inf)
-
-    def icdf(value: Tensor, c: Tensor, d: Tensor) -> Tensor:
-        """Return the quantile."""
-        return check_icdf_value(pm.icdf(_student(c, d), 0.5 * (1.0 + value)), value)
+        return pt.switch(value >= 0, both + _log_density(value * value, c, d), -np.inf)
 
 
 class MarginalBias(Continuous):
@@ -300,15 +273,7 @@ class MarginalBias(Continuous):
 
     def logp(value: Tensor, e: Tensor, f: Tensor) -> Tensor:
         """Return the log density; of an improper one up to a constant."""
-        return _log_density(value * value, e=e, f=f)
-
-    def logcdf(value: Tensor, e: Tensor, f: Tensor) -> Tensor:
-        """Return the log distribution function."""
-        return pm.logcdf(_student(e, f), value)
-
-    def icdf(value: Tensor, e: Tensor, f: Tensor) -> Tensor:
-        """Return the quantile."""
-        return pm.icdf(_student(e, f), value)
+        return _log_density(value * value, e, f)
 
 
 class _ProperLogTransform(LogTransform):
@@ -370,22 +335,13 @@ class FreeWeight(MarginalBias):
 
     Parameters
     ----------
-    c, d : tensor_like of float
-        Shape and rate of the precision's Gamma distribution, positive; d = 0 as for `MarginalWeight`, with
-        c = 0 what Jeffreys' prior of the variance leaves (Figueiredo & Jain 2001 section 3.2).
+    e, f : tensor_like of float
+        As of `MarginalBias`: shape and rate of the precision's Gamma distribution. With e = f = 0 it is what
+        Jeffreys' prior of the variance leaves (Figueiredo & Jain 2001 section 3.2).
     """
 
     rv_type = FreeWeightRV
     rv_op = FreeWeightRV.rv_op
-
-    @classmethod
-    def dist(cls, c: Any, d: Any, **kwargs: Any) -> Tensor:  # type: ignore[override]
-        """Return the unnamed random variable."""
-        return super().dist(c, d, **kwargs)
-
-    def logp(value: Tensor, c: Tensor, d: Tensor) -> Tensor:
-        """Return the log density."""
-        return _log_density(value * value, c=c, d=d)
 
 
 class SharedWeightRV(SymbolicRV):
@@ -440,7 +396,7 @@ class SharedWeight(Continuous):
 
     def logp(value: Tensor, c: Tensor, d: Tensor, n_scores: Tensor) -> Tensor:
         """Return the log density of each row."""
-        return _log_density(pt.sqr(value).sum(axis=-1), n_scores, c=c, d=d)
+        return _log_density(pt.sqr(value).sum(axis=-1), c, d, n_scores)
 
 
 _default_transform.register(MarginalWeightRV, lambda op, rv: _ProperLogTransform())

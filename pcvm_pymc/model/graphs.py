@@ -120,9 +120,9 @@ def _value(x: Variable, value: Mapping[Variable, Any]) -> Any:
     return x.get_value(borrow=True) if isinstance(x, SharedVariable) else value[x]
 
 
-def number(x: Variable, what: str, given: Mapping[Variable, Any] | None = None) -> float:
+def number(x: Variable, what: str) -> float:
     """Return an expression's value as a number; raise unless all its elements are equal."""
-    values = np.unique(numbers(x, given))
+    values = np.unique(numbers(x))
     if len(values) != 1:
         raise ValueError(
             f"{what} has {len(values)} different values; needed one for all weights, or sample by NUTS"

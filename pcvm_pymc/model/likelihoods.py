@@ -41,7 +41,7 @@ def _normal(
 ) -> None:
     """Declare targets, and their standard deviation, which is half-normal unless it is given."""
     sigma = _noise(y, noise, sample_weight) if noise_std is None else noise_std
-    _declare_target(pm.Normal, WeightedNormal, (latent, sigma), y, sample_weight)
+    _declare_target(pm.Normal, WeightedNormal, y, sample_weight, mu=latent, sigma=sigma)
 
 
 def _student_t(
@@ -54,16 +54,16 @@ def _student_t(
 ) -> None:
     """Declare targets with outliers; the degrees of freedom may have a prior, called ``degrees``."""
     sigma, nu = _noise(y, noise, sample_weight), _parameter("degrees", degrees)
-    _declare_target(pm.StudentT, WeightedStudentT, (nu, latent, sigma), y, sample_weight)
+    named = {"nu": nu, "mu": latent, "sigma": sigma}
+    _declare_target(pm.StudentT, WeightedStudentT, y, sample_weight, **named)
 
 
-def _declare_target(once: Any, weighted: Any, parameters: Any, y: Any, sample_weight: Any) -> None:
+def _declare_target(once: Any, weighted: Any, y: Any, weight: Any, **parameters: Any) -> None:
     """Declare targets in rows that count once, or by weights."""
-    if sample_weight is None:
-        names = ("nu", "mu", "sigma")[-len(parameters) :]
-        once("target", **dict(zip(names, parameters, strict=True)), observed=y, dims="obs")
+    if weight is None:
+        once("target", **parameters, observed=y, dims="obs")
     else:
-        weighted("target", *parameters, sample_weight, observed=y, dims="obs")
+        weighted("target", **parameters, weight=weight, observed=y, dims="obs")
 
 
 def _noise(y: TensorVariable, noise: Value, sample_weight: Any) -> TensorVariable:

@@ -6,12 +6,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.discrete import Discrete
-from pytensor.compile import optdb
 from pytensor.gradient import DisconnectedType, disconnected_type, grad_not_implemented
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
-from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
-from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
+from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.pieces.multinomial import multinomial_terms, rule_of
@@ -62,33 +60,15 @@ class _ClassTerms(Op):
 
 @register_funcify_default_op_cache_key(_ClassTerms)
 def _compiled_class_terms(op: _ClassTerms, node: Apply, **kwargs: Any) -> Any:
-    from pytensor.link.numba.dispatch import basic as numba_basic  # noqa: PLC0415
-
-    spacing, drop = _SPACING, _DROP
-
-    @numba_basic.numba_njit
+    @numba_njit
     def class_terms(latent, label):  # type: ignore[no-untyped-def]
         if len(label) != len(latent):
             raise ValueError("label and latent of the multinomial probit differ in their rows")
         return multinomial_terms(
-            np.ascontiguousarray(latent), np.ascontiguousarray(label), spacing, drop
+            np.ascontiguousarray(latent), np.ascontiguousarray(label), _SPACING, _DROP
         )
 
     return class_terms
-
-
-@node_rewriter([_ClassTerms])
-def _know_the_conversion(fgraph: Any, node: Apply) -> None:
-    """Register the conversion to JAX just before PyTensor needs it; the graph is not changed."""
-    from pytensor.link.jax.dispatch import jax_funcify  # noqa: PLC0415
-
-    from pcvm_pymc.model.multinomial_jax import class_terms  # noqa: PLC0415
-
-    jax_funcify.register(_ClassTerms, lambda op, **kwargs: class_terms)
-
-
-# JAX is an extra and slow to import: rewrites of this tag run only where PyTensor compiles to JAX
-optdb.register("jax_multinomial_probit", dfs_rewriter(_know_the_conversion), "jax", position=100)
 
 
 _class_terms = _ClassTerms()
@@ -128,10 +108,8 @@ class MultinomialProbit(Discrete):
     -----
     The gradient of the log probability is the mean of the responses given the class, less the scores.
     Value and gradient come from one pass of the trapezoid rule of `core.pieces.multinomial`, in compiled
-    code under PyTensor's numba backend too, and under JAX in a form of its own (`model.multinomial_jax`),
-    with second derivatives. A class outside 0 to C - 1 has log probability ``-inf``,
-    as have scores of an own class that others exceed by more than 1e6. Classes have no order: there is no
-    distribution function, hence no `Truncated` or `Censored`.
+    code under PyTensor's numba backend too; there is none for JAX. A class outside 0 to C - 1 has log
+    probability ``-inf``, as have scores of an own class that others exceed by more than 1e6.
 
     References
     ----------

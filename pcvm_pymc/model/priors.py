@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.continuous import FlatRV, HalfCauchyRV, HalfStudentTRV
+from pymc.distributions.continuous import FlatRV, HalfCauchyRV
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import basic as random
 from pytensor.tensor.variable import TensorVariable
@@ -23,7 +23,7 @@ type Dims = tuple[str, ...] | None
 #: the end of a refusal
 NUTS = "or sample by NUTS, which takes any model"
 _STUDENT = (ours.MarginalWeightRV, ours.FreeWeightRV, ours.MarginalBiasRV)
-_SIZES = (ours.MarginalWeightRV, HalfStudentTRV, random.ExponentialRV, random.HalfNormalRV)
+_SIZES = (ours.MarginalWeightRV, random.ExponentialRV, random.HalfNormalRV)
 
 # --- declared -----------------------------------------------------------------------------------
 
@@ -143,11 +143,6 @@ def weight_prior(weight: Variable) -> tuple[Prior, bool, dict[str, Any]]:
         prior, parts["rate"] = _gamma(op is ours.SharedWeightRV, graphs.number(c, "c"), d)
     elif op in (random.LaplaceRV, random.ExponentialRV):
         prior = Laplace(_penalty(weight))
-    elif op is HalfStudentTRV and not graphs.random_parts(_params(weight)[1]):  # PyMC's own
-        c, sigma = (graphs.number(x, "a number of HalfStudentT") for x in _params(weight))
-        c /= 2.0
-        d = _tidy(c * sigma**2, lambda x: np.sqrt(x / c) == sigma)  # it has nine digits
-        prior = Hyperprior(c, d, c, d)
     elif op in (random.NormalRV, random.HalfNormalRV) and (explicit := _precision(weight)):
         precision, c, d = explicit
         parts["precisions"] = (precision,)

@@ -166,8 +166,9 @@ def find_parts(model: pm.Model) -> Parts:
     shape = graphs.shape_of(size)
     n_scores = shape[1] if len(shape) == 2 else 1
     sample_weight, noise_std = parameters.pop("weight", None), None
-    if name == "normal" and _is_of_rows(parameters["noise"]):
-        noise_std, parameters["noise"] = parameters["noise"], pt.constant(np.nan)
+    noise: Any = parameters.get("noise")
+    if name == "normal" and not (all(noise.type.broadcastable) or graphs.random_parts(noise)):
+        noise_std, parameters["noise"] = noise, pt.constant(np.nan)  # known, of each row
     values: dict[str, Any] = {  # NaN where unknown
         key: np.nan if graphs.random_parts(x) else graphs.number(x, f"{key} of the likelihood")
         for key, x in parameters.items()
@@ -213,42 +214,24 @@ def without_data(sign: Array | None, prior: Prior, likelihood: Likelihood, bias:
     return Problem(Phi, np.empty(0), sign, prior, likelihood, bias, shared)
 
 
-def likelihood_name(model: pm.Model) -> str:
-    """Return the name of a model's likelihood; its priors may be any."""
-    return _observed(model)[1]
-
-
 def warn_if_counted_twice(model: pm.Model) -> None:
-    """Warn where two likelihoods observe the same data."""
-    twice = counted_twice(model)
-    if twice is not None:
-        warnings.warn(
-            f"{twice[0]!r} and {twice[1]!r} observe the same data given the same variables: the data count "
-            "twice. Where one of them is a builder's, build with pcvm_latent(X, y, ...), which has no "
-            "likelihood",
-            UserWarning,
-            stacklevel=4,
-        )
-
-
-def counted_twice(model: pm.Model) -> tuple[str, str] | None:
-    """Return two observed variables that have the same values given the same free variables, if there are.
-
-    Parameters
-    ----------
-    model : pm.Model
-    """
+    """Warn where two observed variables have the same values given the same free variables."""
     if len(model.observed_RVs) < 2:
-        return None
+        return
     free = set(model.free_RVs)
     known = [
-        (rv, graphs.numbers(model.rvs_to_values[rv]).astype(float), free & set(ancestors([rv])))
+        (rv.name, graphs.numbers(model.rvs_to_values[rv]), free & set(ancestors([rv])))
         for rv in model.observed_RVs
     ]
     for (one, values, given), (other, others, also_given) in combinations(known, 2):
         if given & also_given and values.size > 1 and np.array_equal(values, others):
-            return str(one.name), str(other.name)
-    return None
+            warnings.warn(
+                f"{one!r} and {other!r} observe the same data given the same variables: the data count "
+                "twice. Where one of them is a builder's, build with pcvm_latent(X, y, ...), which has no "
+                "likelihood",
+                UserWarning,
+                stacklevel=4,
+            )
 
 
 # --- likelihoods --------------------------------------------------------------------------------
@@ -275,11 +258,6 @@ def _observed(model: pm.Model) -> _Observed:
         f"ProbitBernoulli, pm.Bernoulli(logit_p=), pm.Normal or MultinomialProbit; found {found}. Needed a "
         f"model such as pcvm_model(X, y, ...) builds, {NUTS}"
     )
-
-
-def _is_of_rows(noise: Variable) -> bool:
-    """Whether a noise is known, and each row has its own."""
-    return not (all(noise.type.broadcastable) or graphs.random_parts(noise))
 
 
 def _has_basis(latent: Variable) -> bool:
@@ -462,7 +440,7 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
     if len(Phi) != len(label):
         raise ValueError(
             f"the model's basis functions have {len(Phi)} rows and its labels {len(label)}; "
-            "set both in one pm.set_data, see new_data(model, X_new, y_new)"
+            "set both in one pm.set_data, see new_data(model, X_new)"
         )
     n_basis = graphs.shape_of(parts.weight)[0]
     if n_basis != Phi.shape[1] or (parts.sign is not None and len(parts.sign) != n_basis):

@@ -8,7 +8,6 @@ import pymc as pm
 from numpy.typing import NDArray
 from pymc.initial_point import PointType
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
-from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 
 from pcvm_pymc.core.em import EMOptions, Start, initial_state, iterate
@@ -53,18 +52,6 @@ class PointMap:
         if self.parts.sign is not None:
             found["weight"] = self.parts.sign * found["weight"]
         return found
-
-
-def point_of(model: pm.Model, state: Any) -> PointType:
-    """Return an EM state as a point of the model, of any row of the family.
-
-    Parameters
-    ----------
-    model : pm.Model
-    state : EMState or EMResult
-        What has ``weight``, ``bias`` and ``width``.
-    """
-    return _em_point(PointMap(model), state, state.width)
 
 
 def _em_point(at: PointMap, state: Any, width: Any) -> PointType:
@@ -118,11 +105,9 @@ class EMStep(BlockedStep):
         check_instance("options", options, EMOptions, "EMOptions", optional=True)
         self.options = EMOptions() if options is None else options
         self.options.check_in_memory()
-        self._own: OwnTerms | None = None
         found = read_any(self.model, self.options)
-        if isinstance(found, OwnTerms):
-            self._own = found
-        else:
+        self._own = found if isinstance(found, OwnTerms) else None
+        if not isinstance(found, OwnTerms):
             self.problem, self._map = found, PointMap(self.model)
 
     def __new__(cls, model: pm.Model | None = None, options: EMOptions | None = None) -> Any:
@@ -138,14 +123,10 @@ class EMStep(BlockedStep):
             "pm.sample(step=PCVMGibbs(model=model)) where Gibbs takes the model"
         )
 
-    def initial_point(self, start: Start | None = None) -> PointType:
-        """Return a start as a point of the model.
+    def initial_point(self) -> PointType:
+        """Return `Start.default` as a point of the model.
 
-        Parameters
-        ----------
-        start : Start, optional
-            Default: `Start.default`. Of a model with terms of its own it is the model's initial point, with
-            weights of zero.
+        Of a model with terms of its own it is the model's initial point, with weights of zero.
 
         Returns
         -------
@@ -153,10 +134,8 @@ class EMStep(BlockedStep):
             Values of the model's variables, as its samplers have them.
         """
         if self._own is not None:
-            self._own.check_start(start)
             return self._own.point(self._own.first)
-        start = start or Start.default(self.problem)
-        return _em_point(self._map, start, self.problem.width)
+        return _em_point(self._map, Start.default(self.problem), self.problem.width)
 
     def step(self, point: PointType) -> tuple[PointType, dict[str, Any]]:
         """Return the point after one E and one M step, and statistics of the step.
@@ -196,11 +175,6 @@ class EMStep(BlockedStep):
         new = next(rounds(own.problem, old))
         names = ("log_posterior", "n_active", "change", "moved", "promised")
         return own.point(new.values), {name: vars(new)[name] for name in names}
-
-
-@dataclass_state
-class _GibbsStepState(StepMethodState):
-    """What PyMC stores of the step: its generator alone, for the chain's state is the point."""
 
 
 class PCVMGibbs(BlockedStep):
@@ -247,7 +221,7 @@ class PCVMGibbs(BlockedStep):
 
     name = "pcvm_gibbs"
     stats_dtypes_shapes: dict[str, Any] = {"sweeps": (np.int64, [])}  # noqa: RUF012 (PyMC's own attribute)
-    _state_class = _GibbsStepState
+    _state_class = StepMethodState  # its generator: the chain's state is the point
     default_tune_steps = 500
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:

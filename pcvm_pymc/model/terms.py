@@ -91,24 +91,6 @@ def _is_own(model: pm.Model) -> bool:
     return bool(unknown) and not parts.precisions
 
 
-def own_terms(model: pm.Model) -> list[str]:
-    """Return the names of what is in a model in addition to one latent function and a likelihood of a row.
-
-    Empty where the model is of the family, or has no such function.
-    """
-    try:
-        return find_parts(model).foreign(model)
-    except ValueError:
-        pass
-    try:
-        function, *others = _functions(model)
-    except ValueError:
-        return []
-    known = {name for each in others for name in each.names[1:]} | set(function.names)
-    names = [str(v.name) for v in (*model.free_RVs, *model.potentials)]
-    return [name for name in names if name not in known] or [str(model.observed_RVs[0].name)]
-
-
 # --- latent functions ------------------------------------------------------------------------------
 
 
@@ -289,14 +271,6 @@ class OwnTerms:
             value = point[own.name]
             values[name] = own.backward(value) if name in self._natural else value
         return self._joined(values)
-
-    def check_start(self, start: Any) -> None:
-        """Raise where a start is given: it has weights and a bias of one latent function."""
-        if start is not None:
-            raise ValueError(
-                "start is for models without terms of one's own; leave it out. Weights begin at zero, other "
-                "variables at their initval="
-            )
 
     def _joined(self, values: Mapping[str, Any]) -> Array:
         return np.concatenate([np.ravel(values[x.name]).astype(float) for x in self._values])

@@ -27,23 +27,22 @@ class Value:
     def __init__(self, model: pm.Model, variable: Variable) -> None:
         value, self.transform = model.rvs_to_values[variable], model.rvs_to_transforms[variable]
         self.name, self._dtype = value.name, value.dtype
-        self._ways: dict[str, Any] = {}
         if self.transform is not None:
             at, inputs = variable.type(), variable.owner.inputs
-            for way in ("forward", "backward"):
-                result = getattr(self.transform, way)(at, *inputs)
-                self._ways[way] = pytensor.function([at], result, mode="FAST_COMPILE")
+            ways = self.transform.forward(at, *inputs), self.transform.backward(at, *inputs)
+            self._forward, self._backward = (
+                pytensor.function([at], each, mode="FAST_COMPILE") for each in ways
+            )
 
     def forward(self, natural: Any) -> NDArray[Any]:
         """Return a value as samplers have it; of a size of zero the log is minus infinity."""
-        return self._turned("forward", natural, self._dtype)
+        if self.transform is not None:
+            with np.errstate(divide="ignore"):
+                natural = self._forward(np.asarray(natural, dtype="float64"))
+        return np.asarray(natural, dtype=self._dtype)
 
     def backward(self, value: Any) -> NDArray[Any]:
         """Return a sampler's value as it is."""
-        return self._turned("backward", value, "float64")
-
-    def _turned(self, way: str, value: Any, dtype: str) -> NDArray[Any]:
-        with np.errstate(divide="ignore"):
-            if way in self._ways:
-                value = self._ways[way](np.asarray(value, dtype="float64"))
-        return np.asarray(value, dtype=dtype)
+        if self.transform is not None:
+            value = self._backward(np.asarray(value, dtype="float64"))
+        return np.asarray(value, dtype="float64")

@@ -9,15 +9,22 @@ from pymc.distributions.continuous import Continuous
 from pcvm_pymc.model.distributions import Draws, SymbolicRV, Tensor
 
 
-class WeightedNormalRV(SymbolicRV):
-    """The operation of `WeightedNormal`."""
+class WeightedRV(SymbolicRV):
+    """Targets of rows; the last parameter is how often each counts."""
 
-    extended_signature = "[rng],[size],(),(),()->[rng],()"
+    once: Any  # the law of a row that counts once
 
     @classmethod
     def draw(cls, rng: Any, size: Any, *params: Tensor) -> Draws:
         """Draw targets of rows that count once."""
-        return pt.random.normal(*params[:-1], size=size, rng=rng, return_next_rng=True)
+        return cls.once(*params[:-1], size=size, rng=rng, return_next_rng=True)
+
+
+class WeightedNormalRV(WeightedRV):
+    """The operation of `WeightedNormal`."""
+
+    extended_signature = "[rng],[size],(),(),()->[rng],()"
+    once = pt.random.normal
 
 
 class WeightedNormal(Continuous):
@@ -59,15 +66,11 @@ class WeightedNormal(Continuous):
         return weight * pm.logp(pm.Normal.dist(mu, sigma), value)
 
 
-class WeightedStudentTRV(SymbolicRV):
+class WeightedStudentTRV(WeightedRV):
     """The operation of `WeightedStudentT`."""
 
     extended_signature = "[rng],[size],(),(),(),()->[rng],()"
-
-    @classmethod
-    def draw(cls, rng: Any, size: Any, *params: Tensor) -> Draws:
-        """Draw targets of rows that count once."""
-        return pt.random.t(*params[:-1], size=size, rng=rng, return_next_rng=True)
+    once = pt.random.t
 
 
 class WeightedStudentT(Continuous):

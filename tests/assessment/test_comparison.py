@@ -51,8 +51,7 @@ def test_table_rows_are_the_scores_of_the_predictions(fits):
     assert "divergences" in str(result)
     assert "<table" in result._repr_html_()
     assert "nan" not in f"{result!r}{result._repr_html_()}".lower()
-    for kind in ("reliability", "weights", "em_trace"):
-        assert isinstance(result.plot(kind), Figure)
+    assert isinstance(result.plot("weights"), Figure)
     titles = [axes.get_title() for axes in result.plot("calibration").axes if axes.get_visible()]
     assert titles == result.table.index.tolist()
     refused("kind='pie' is unknown", result.plot, "pie")
@@ -99,9 +98,6 @@ def test_several_classes_are_compared():
     assert row["error"] == np.mean(probability.argmax(axis=1) != label)
     assert found.table.loc["even"]["log loss"] == pytest.approx(np.log(3))
     assert row["vectors"] == (result["posterior"]["weight"].values[0, 0] != 0).any(axis=1).sum()
-    assert isinstance(found.plot("em_trace"), Figure)
-    titles = [axes.get_title() for axes in found.plot("reliability").axes if axes.get_title()]
-    assert titles == ["class a", "class b", "class c"]
     first = found.plot("calibration").axes[:3]
     wanted = [f"{name}: class a" for name in ("MAP plug-in", "posterior mean", "even")]
     assert [axes.get_title() for axes in first] == wanted
@@ -140,21 +136,18 @@ def test_pictures_refuse_what_is_of_other_classes(fits):
     with pytest.raises(ValueError, match=r"label has \[3\]; needed numbers from 0 to 2"):
         pcvm.plots.plot_calibration(label + 1, {"three": three})
     with pytest.raises(ValueError, match=r"probability\['one'\] has shape \(24,\); needed"):
-        pcvm.plots.plot_reliability(label, {"three": three, "one": three[:, 0]})
+        pcvm.plots.plot_calibration(label, {"three": three, "one": three[:, 0]})
     with pytest.raises(ValueError, match=r"classes are \['a', 'b'\]; needed 3"):
-        pcvm.plots.plot_reliability(label, {"three": three}, classes=["a", "b"])
-    refused("probability is empty", pcvm.plots.plot_reliability, label, {})
+        pcvm.plots.plot_calibration(label, {"three": three}, classes=["a", "b"])
+    refused("probability is empty", pcvm.plots.plot_calibration, label, {})
     map_result, posterior, _, _ = fits
     with pytest.raises(ValueError, match="'three' has 3 classes; needed 2"):
         pcvm.compare(map_result, posterior, X, np.full(24, "yes"), rivals={"three": result})
     regression = pcvm.fit_evidence(pcvm.rvm_model(X, X[:, 0]))
-    refused("needed em_trace, from find_map_em", pcvm.plots.plot_em_trace, regression)
     with pytest.raises(ValueError, match="is a regression under the 'normal' likelihood"):
         pcvm.compare(regression, regression, X, X[:, 0])
     with pytest.raises(ValueError, match="a decision surface needs classes"):
         pcvm.plots.plot_decision_surface(regression, regression, X, X[:, 0])
-    with pytest.raises(ValueError, match="needed a model of classes"):
-        pcvm.plots.plot_prior_predictive({"numbers": pcvm.rvm_model(X, X[:, 0])})
 
 
 def test_calibration_error_by_hand():

@@ -13,6 +13,7 @@ import pcvm_pymc as pcvm
 from pcvm_pymc import Hyperprior, kfold, mpcvm_model, pcvm_model, sample
 from pcvm_pymc.core.pieces.likelihoods import NoisyProbit
 from pcvm_pymc.core.pieces.probit import log_ndtr
+from pcvm_pymc.inference.prediction import latent_draws
 from pcvm_pymc.inference.sampling import choose_method
 
 QUIET = {"quiet": True, "cores": 1}
@@ -56,7 +57,7 @@ def test_kfold_by_hand(fit):
         train, test = np.flatnonzero(found.fold != k), np.flatnonzero(found.fold == k)
         hyper = posterior["constant_data"]["hyperprior"].values
         model = pcvm_model(X[train], words[train], width=1.2, hyperprior=Hyperprior(*hyper))
-        pointwise[test] = log_ndtr(label[test] * pcvm.latent_draws(map_result(model), X[test])[0])
+        pointwise[test] = log_ndtr(label[test] * latent_draws(map_result(model), X[test])[0])
     row = found.table.loc["MAP plug-in"]
     assert row["elpd"] == pytest.approx(pointwise.sum())
     assert row["se"] == pytest.approx(np.sqrt(40 * pointwise.var()))
@@ -161,7 +162,7 @@ def test_kfold_keeps_signs_and_likelihood(kind, no_sampler):
     one = found.fold == 1
     half = map_result(make(X[~one], label[~one]))
     p = found.probability["MAP plug-in"][one]
-    np.testing.assert_allclose(p, link(pcvm.latent_draws(half, X[one])[0]), rtol=1e-5)
+    np.testing.assert_allclose(p, link(latent_draws(half, X[one])[0]), rtol=1e-5)
     assert found.table.index.tolist() == ["MAP plug-in", "posterior mean"]
 
 

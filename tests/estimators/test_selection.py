@@ -66,17 +66,15 @@ def test_a_picture_of_all_criteria():
         method: select_width(X, label, method=method, widths=widths, random_state=0)
         for method in ("cv", "evidence", "validity", "em")
     }
-    figure = plots.plot_width_criteria(found.values(), error={"test": [0.3, 0.2, 0.25]})
+    figure = plots.plot_width_criteria(found.values())
     figure.draw_without_rendering()
     scored = [axes for axes in figure.axes if axes.get_ylabel()]
     named = [axes.get_ylabel().split("\n")[0] for axes in scored]
-    assert named == ["error", "held-out", "log evidence", "log validity"]
-    for axes, method in zip(scored[1:], ("cv", "evidence", "validity"), strict=True):
+    assert named == ["held-out", "log evidence", "log validity"]
+    for axes, method in zip(scored, ("cv", "evidence", "validity"), strict=True):
         chosen = [line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 2]
         assert chosen == [found[method].width, found["em"].width]
     refused("nothing was scored", plots.plot_width_criteria, [found["em"]])
-    with pytest.raises(ValueError, match=r"error\['test'\] has 2 values; needed one per width, 3"):
-        plots.plot_width_criteria([found["cv"]], error={"test": [0.3, 0.2]})
 
 
 @pytest.mark.fixed_seeds  # somebody drops out

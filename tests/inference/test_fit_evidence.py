@@ -7,8 +7,9 @@ import pytest
 from problems import blobs, refused, sinc, three_blobs
 
 import pcvm_pymc as pcvm
-from pcvm_pymc import EvidenceOptions, fit_evidence, latent_draws, rvm_model
+from pcvm_pymc import EvidenceOptions, fit_evidence, rvm_model
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
+from pcvm_pymc.inference.prediction import latent_draws
 from pcvm_pymc.model.read import read
 
 

@@ -13,6 +13,7 @@ from scipy.special import expit, ndtr
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Normal, Probit
+from pcvm_pymc.inference.prediction import latent_draws
 from pcvm_pymc.inference.results import classes_of, likelihood_of
 from pcvm_pymc.model.distributions import FreeWeight, MarginalBias, MarginalWeight
 from pcvm_pymc.model.read import read
@@ -250,7 +251,7 @@ def test_zarr_keeps_everything(result, tmp_path):
     back = pcvm.load(pcvm.save(tree, tmp_path / "map.zarr"))
     xr.testing.assert_identical(tree, back)
     assert classes_of(back).tolist() == ["healthy", "ill"]
-    assert_array_equal(pcvm.latent_draws(back, X), pcvm.latent_draws(tree, X))
+    assert_array_equal(latent_draws(back, X), latent_draws(tree, X))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

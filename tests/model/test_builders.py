@@ -10,11 +10,12 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 from scipy.stats import lognorm
 
-from pcvm_pymc import Hyperprior, latent_draws, new_data, pcvm_latent, pcvm_model, predict
+from pcvm_pymc import Hyperprior, new_data, pcvm_latent, pcvm_model, predict
 from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.centres import choose_means
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.validation import InputWarning
+from pcvm_pymc.inference.prediction import latent_draws
 from pcvm_pymc.model.bases import as_piece
 from pcvm_pymc.model.builders import mpcvm_model, mrvm_model, rvm_model, sparse_probit_model
 from pcvm_pymc.model.graphs import numbers, shape_of
@@ -213,9 +214,9 @@ def test_a_width_that_tells_all_rows_apart_or_none_is_noticed(width, found):
 def test_new_data_for_a_random_width_and_a_covariance():
     with pm.Model() as model:
         pcvm_model(X, Y, kernel=pm.gp.cov.ExpQuad(2, ls=pm.LogNormal("ell", 0.0, 0.5)))
-    values = new_data(model, X[:3], [0, 1, 1])
+    values = new_data(model, X[:3])
     np.testing.assert_array_equal(values["new_data"]["X"], X[:3])
-    np.testing.assert_array_equal(values["new_data"]["y"], [0, 1, 1])
+    np.testing.assert_array_equal(values["new_data"]["y"], [0, 0, 0])
     other = new_data(pcvm_model(X, Y, width=pm.LogNormal.dist(0.0, 1.0)), X[:3])
     np.testing.assert_array_equal(other["new_data"]["X"], X[:3])
     refused("X_new has 1 features; needed 2", new_data, model, X[:3, :1])

@@ -76,11 +76,10 @@ def test_sampling_of_shared_precisions_has_the_jacobian_of_its_transform():
 
 def test_new_rows_go_in_by_one_set_data():
     with pcvm.mpcvm_model(X, Y, width=1.3) as model:
-        pm.set_data(**pcvm.new_data(model, X[:5] + 0.1, [0, 1, 2, 0, 1]))
+        pm.set_data(**pcvm.new_data(model, X[:5] + 0.1))
         drawn = pm.sample_prior_predictive(20, random_seed=0, compile_kwargs=FAST)
     assert drawn["prior_predictive"]["label"].shape == (1, 20, 5)
     assert set(np.unique(drawn["prior_predictive"]["label"])) <= {0, 1, 2}
-    refused("0 to 2", pcvm.new_data, model, X[:2], [0, 3])
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -117,8 +116,6 @@ def test_gibbs_has_what_arviz_needs_and_nuts_has():
     probability = pcvm.predict(result, X)["predictions"]["probability"]
     np.testing.assert_allclose(probability.sum("class"), 1.0, atol=1e-6)
     assert list(probability["class"].values) == ["a", "b", "c"]
-    precision = pcvm.draw_precisions(result, random_seed=4)["posterior"]["precision"]
-    assert precision.shape[2:] == (18, 3)
     assert len(az.summary(result, var_names=["bias"])) == 3
 
 

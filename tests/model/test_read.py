@@ -298,27 +298,6 @@ def test_label_noise_is_read_with_its_share_of_flips():
         build(row, X, LABEL, likelihood=LIKELIHOODS["label noise"](0.7))
 
 
-def test_sizes_of_pymcs_own_half_student_t_are_read():
-    X, label = blobs(30, seed=3)
-    Phi = rbf(squared_distances(X, X), 1.3)
-    with pm.Model() as model:
-        size = pm.HalfStudentT("size", nu=4.0, sigma=0.3, shape=30)
-        latent = Phi @ (label * size) + pcvm.MarginalBias("off", 1.5, 0.7)
-        pm.Bernoulli("seen", logit_p=latent, observed=(label > 0).astype(int))
-    problem = read(model, "em")
-    assert problem.hyperprior == pcvm.Hyperprior(2.0, 0.18, 1.5, 0.7)
-    weight = np.random.default_rng(0).normal(size=30)
-    point = {"size_log__": np.log(np.abs(weight)), "off": 0.3}
-    value = model.compile_logp(jacobian=False, mode="FAST_COMPILE")(point)
-    wanted = log_density(problem, label * np.abs(weight), 0.3)
-    # PyMC's constants have nine digits
-    assert value == pytest.approx(wanted, rel=1e-8)
-    with pm.Model() as unknown:
-        size = pm.HalfStudentT("size", nu=4.0, sigma=pm.HalfNormal("scale"), shape=30)
-        pm.Bernoulli("seen", logit_p=Phi @ (label * size), observed=(label > 0).astype(int))
-    refused("'size' is a HalfStudentT in a way that is no prior", read, unknown)
-
-
 def test_numbers_are_no_view_of_the_models_data():
     held = pytensor.shared(np.ones((2, 3)))
     for expression in (held, held.T, held[0], pt.constant(np.ones(3))[::-1]):

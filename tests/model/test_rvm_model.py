@@ -6,10 +6,10 @@ from problems import blobs, refused, value_point
 from scipy import stats
 from scipy.special import expit, ndtr
 
-from pcvm_pymc import Hyperprior, new_data, rvm_model
+from pcvm_pymc import Hyperprior, rvm_model
 from pcvm_pymc.core.pieces.kernels import design_matrix
 from pcvm_pymc.core.pieces.likelihoods import Normal
-from pcvm_pymc.model.read import likelihood_name, read
+from pcvm_pymc.model.read import find_parts, read
 
 LIKELIHOODS = ("normal", "logit", "probit")
 PRIOR = Hyperprior(2.0, 0.3, 1.5, 0.7)
@@ -63,20 +63,10 @@ def test_default_hyperprior_is_proper_and_neither_flat_nor_saturated(likelihood)
     assert 0.3 * wanted < size < 1.5 * wanted
 
 
-@pytest.mark.parametrize("likelihood", ["normal", "logit"])
-def test_new_rows_go_in_through_one_set_data(likelihood):
-    X, y = data_for(likelihood)
-    X_new = X[:6] + 0.2
-    y_new = np.arange(6.0) if likelihood == "normal" else np.arange(6) % 2
-    with rvm_model(X, y, likelihood=likelihood, width=1.3) as model:
-        pm.set_data(**new_data(model, X_new, y_new))
-    np.testing.assert_array_equal(model["y"].get_value(), y_new)
-
-
 def test_gaussian_is_another_spelling_of_normal():
     X, y = data_for("normal")
     models = [rvm_model(X, y, likelihood=name) for name in ("normal", "gaussian", Normal(0.3))]
-    assert {likelihood_name(each) for each in models} == {"normal"}
+    assert {find_parts(each).likelihood.name for each in models} == {"normal"}
     assert read(models[2]).likelihood.noise == 0.3
     given = {"likelihood": Normal(0.3), "noise": 0.4}
     refused("noise was given with likelihood=Normal", rvm_model, X, y, **given)

@@ -1,12 +1,11 @@
 import numpy as np
 import pymc as pm
 import pytest
-from problems import blobs, map_result, refused
+from problems import blobs, map_result, point_of, refused
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import EMState, fit_em
 from pcvm_pymc.model.read import read
-from pcvm_pymc.model.steps import point_of
 
 
 def point_at(model, result):

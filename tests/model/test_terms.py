@@ -270,7 +270,6 @@ def test_arguments_for_the_family_alone_are_refused():
     )
     start = Start(np.zeros(24), 0.0)
     refused("start is for models without", find_map_em, model, start=start, **QUIET)
-    refused("start is for models without", EMStep(model).initial_point, start)
 
 
 def test_data_that_count_twice_are_said():

@@ -8,7 +8,7 @@ from problems import fixed_rng, refused
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.row_weights import Weighted
 from pcvm_pymc.model.distributions import FreeWeight
-from pcvm_pymc.model.read import likelihood_name, read
+from pcvm_pymc.model.read import find_parts, read
 from pcvm_pymc.model.weighted import WeightedNormal, WeightedStudentT
 
 X = fixed_rng(1).uniform(-3.0, 3.0, size=(30, 2))
@@ -90,7 +90,7 @@ def test_pieces_are_read_from_operations():
         weight, bias = FreeWeight("w", 1.0, 0.5, shape=12), pcvm.MarginalBias("b", 1.0, 0.5)
         f = pm.math.dot(np.exp(-np.square(X[:, :1] - X[:12, 0])), weight) + bias
         WeightedStudentT("z", 4.0, f, 0.3, TIMES, observed=Y)
-    assert likelihood_name(by_hand) == "student-t"
+    assert find_parts(by_hand).likelihood.name == "student-t"
     problem = read(by_hand, "evidence")
     assert isinstance(problem.likelihood, Weighted)
     np.testing.assert_array_equal(problem.row_weight, TIMES)
