@@ -42,8 +42,7 @@ def latent_draws(
         From `find_map_em`, `fit_evidence`, `sample` or `pymc.sample`.
     X_new : array_like, shape (n_new, n_features)
     kernel : str, callable or pm.gp.cov.Covariance, optional
-        The kernel that the model was built with. Needed where it was a function or a covariance: the
-        built-in ones are known to the result.
+        As for `predict`.
 
     Returns
     -------
@@ -144,7 +143,8 @@ def predict(
         The index of a pandas table becomes the coordinate ``obs``. Columns of other names than the training
         rows', or in another order, raise.
     kernel : str, callable or pm.gp.cov.Covariance, optional
-        As for `latent_draws`.
+        The kernel that the model was built with. Needed where it was a function or a covariance: the
+        built-in ones are known to the result.
     star : bool
         RVM*: each new row also has a basis function of its own, so that the uncertainty grows away from the
         training rows (Rasmussen & Quinonero-Candela 2005). For `fit_evidence` of a regression.
