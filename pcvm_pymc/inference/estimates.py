@@ -29,9 +29,6 @@ _log = logging.getLogger(__name__)
 
 type Seed = int | np.random.Generator | None
 
-_REPLICAS = {"random": "random_start", "chen2009": "authors_start"}
-
-
 def timed[T: Ended](solve: Callable[[], T], what: str) -> tuple[T, float]:
     """Return a solver's result and its seconds; warn if it did not converge."""
     began = time.perf_counter()
@@ -160,11 +157,6 @@ def _start(problem: Problem, start: Start | str) -> Start:
         return start
     if start == "default":
         return Start.default(problem)
-    if start in _REPLICAS:
-        raise ValueError(
-            f"start={start!r} is now pcvm_pymc.experiments.replicas.starts.{_REPLICAS[start]}; needed "
-            "'default', or the Start that it returns"
-        )
     raise ValueError(f"start={start!r} is unknown; use 'default', or a Start")
 
 
@@ -255,7 +247,7 @@ def fit_evidence(
     'CONVERGED'
     """
     model = as_model(model)
-    core.check_method(method)
+    validation.check_choice("method", method, tuple(core.METHODS))
     parts = find_parts(model)
     is_rvm = parts.sign is None and parts.likelihood.n_scores == 1
     solver = "evidence" if is_rvm else "bottom-up"

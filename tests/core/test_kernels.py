@@ -50,10 +50,10 @@ RNG = np.random.default_rng(0)
 X, Z = RNG.normal(size=(12, 3)), RNG.normal(size=(7, 3))
 
 
-def test_converters_agree_with_scikit_learn_and_pymc():
-    of_gamma = kernels.design_matrix("rbf", X, Z, kernels.width_from_gamma(0.37))
+def test_the_rbf_is_scikit_learns_and_pymcs():
+    of_gamma = kernels.design_matrix("rbf", X, Z, 0.37**-0.5)
     np.testing.assert_allclose(of_gamma, rbf_kernel(X, Z, gamma=0.37), rtol=1e-12)
-    of_scale = kernels.design_matrix("rbf", X, Z, kernels.width_from_lengthscale(1.3))
+    of_scale = kernels.design_matrix("rbf", X, Z, np.sqrt(2.0) * 1.3)
     np.testing.assert_allclose(of_scale, pm.gp.cov.ExpQuad(3, ls=1.3).full(X, Z).eval(), rtol=1e-12)
 
 

@@ -74,8 +74,6 @@ def test_starts():
         return find_map_em(model, start=start, progressbar=False)["posterior"]["weight"].values
 
     np.testing.assert_array_equal(fit("default"), fit(Start.default(read(model, "em"))))
-    for name in ("random", "chen2009"):
-        refused(f"start='{name}' is now", fit, name)
     refused("random_seed=3 has no effect", find_map_em, model, random_seed=3, progressbar=False)
     refused("start='zero' is unknown", fit, "zero")
     refused(r"start.weight has shape \(3,\); needed \(40,\)", fit, Start(np.ones(3), 0.0))

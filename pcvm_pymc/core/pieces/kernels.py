@@ -451,13 +451,3 @@ def width_grid(
         Of the kernel.
     """
     return median_distance(X, order) * np.geomspace(low, high, n_widths)
-
-
-def width_from_gamma(gamma: float) -> float:
-    """Return the width of scikit-learn's RBF ``exp(-gamma ||x - z||^2)``: ``gamma ** -0.5``."""
-    return float(gamma) ** -0.5
-
-
-def width_from_lengthscale(ls: float) -> float:
-    """Return the width of PyMC's ``pm.gp.cov.ExpQuad(ls=ls)``: ``sqrt(2) * ls``."""
-    return float(np.sqrt(2.0) * ls)
