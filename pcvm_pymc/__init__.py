@@ -45,7 +45,6 @@ _MODULES = {
     "assessment.leave_one_out": ("loo",),
     "assessment.cross_validation": ("kfold", "psis_loo"),
     "estimators.projection": ("Projection",),
-    "core.projection": ("SearchOptions",),
     "assessment.project": ("project",),
     "assessment.comparison": ("Comparison", "compare"),
     "assessment.plots": ("plots",),

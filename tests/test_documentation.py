@@ -112,7 +112,7 @@ NO_DEFINITION = {"FAMILY", "__version__", "plots"}
 # made by the package, not by a user
 RESULTS = {"Comparison", "Projection", "Status"}
 NO_PAPER = {
-    *("Comparison", "Projection", "Status", "SearchOptions", "compare", "save", "load", "new_data"),
+    *("Comparison", "Projection", "Status", "compare", "save", "load", "new_data"),
     *("latent_draws", "prior_latent", "select", "to_c", "to_onnx", "predict_interval"),
 }
 NAMES = sorted(set(pcvm_pymc.__all__) - NO_DEFINITION)

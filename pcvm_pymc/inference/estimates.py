@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 
 type Seed = int | np.random.Generator | None
 
+
 def timed[T: Ended](solve: Callable[[], T], what: str) -> tuple[T, float]:
     """Return a solver's result and its seconds; warn if it did not converge."""
     began = time.perf_counter()

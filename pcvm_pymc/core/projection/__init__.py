@@ -14,7 +14,6 @@ and predicts what other columns would gain, `path` selects columns greedily.
 
 from pcvm_pymc.core.projection.path import (
     ProjectionPath,
-    SearchOptions,
     default_sizes,
     project_path,
 )

@@ -17,7 +17,6 @@ from pcvm_pymc.core.probabilities import class_probability
 from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.core.projection.path import (
     ProjectionPath,
-    SearchOptions,
     default_sizes,
     project_path,
 )
@@ -165,9 +164,7 @@ def standard_error(log_density: Array) -> Array:
     return np.sqrt(n) * log_density.std(axis=1, ddof=1) if n > 1 else np.full(n_sizes, np.nan)
 
 
-def grown(
-    reference: Reference, sizes: Sequence[int] | None, options: SearchOptions | None
-) -> Scored:
+def grown(reference: Reference, sizes: Sequence[int] | None) -> Scored:
     """Add vectors until almost nothing is lost against an average.
 
     The loss of a row is the average's divergence from the submodel: what a comparison on observed labels
@@ -179,7 +176,7 @@ def grown(
     def near(model: Submodel) -> bool:
         return target.divergence(model.latent) <= _NEAR
 
-    path = project_path(target, sizes_of("auto", sizes, n_basis, n_basis), options, until=near)
+    path = project_path(target, sizes_of("auto", sizes, n_basis, n_basis), until=near)
     enough = np.flatnonzero(path.kl <= _NEAR)
     each = [class_probability(likelihood, latent) for latent in path.latent(Phi)]
     expected, held_out = reference.probability, np.asarray(reference.held_out)
@@ -225,8 +222,6 @@ def cross_validated(
     sizes: Sequence[int],
     folds: Sequence[tuple[np.ndarray, np.ndarray]],
     fit: Callable[[Problem], EMResult],
-    *,
-    options: SearchOptions | None = None,
 ) -> Array:
     """Return held-out log densities, shape (n_sizes + 1, n_obs); the last is the dense reference's.
 
@@ -240,7 +235,7 @@ def cross_validated(
         dense = fit(reference.problem(basis, columns, train))
         possible = [min(size, len(columns)) for size in sizes]
         probability = likelihood.probability(dense.latent)
-        path = project_path(reference.target(basis, columns, probability, train), possible, options)
+        path = project_path(reference.target(basis, columns, probability, train), possible)
         at = np.searchsorted(path.sizes, possible)
         latent = [*path.latent(held_out)[at], held_out @ dense.weight + dense.bias]
         density[:, test] = [likelihood.log_density(each, reference.label[test]) for each in latent]
