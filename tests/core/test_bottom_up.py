@@ -332,13 +332,12 @@ def test_momentum_takes_fewer_epochs():
 
 
 def test_a_rough_search_tells_its_end_exactly():
-    known, seen = shared_problem(), []
-    result = fit_bottom_up(known, BottomUpOptions.quick(), lambda _, value: seen.append(value))
+    known = shared_problem()
+    result = fit_bottom_up(known, BottomUpOptions.quick())
     np.testing.assert_allclose(result.latent, known.Phi @ result.weight, atol=1e-12)
     exact = fit_bottom_up(known, BottomUpOptions(most=2, momentum=0.8))
     np.testing.assert_allclose(result.log_posterior, exact.log_posterior, atol=0.05)
     assert result.trace.log_posterior[-1] == result.log_posterior
-    np.testing.assert_array_equal(result.trace.log_posterior[1:-1], seen[:-1])
     assert result.trace.change[-1] != result.trace.change[-2]
 
 

@@ -8,7 +8,7 @@ from scipy.linalg import LinAlgError
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from pcvm_pymc.core.design import row_blocks
-from pcvm_pymc.core.evidence.columns import Columns, Index, LowRankColumns, SummedColumns
+from pcvm_pymc.core.evidence.columns import Columns, Index, SummedColumns
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 
@@ -300,14 +300,6 @@ def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Mode
     root = np.sqrt(end.curvature)
     S, Q = np.empty(columns.shape[1]), np.empty(columns.shape[1])
     upper, lower = end.orthogonal(Phi)
-    if isinstance(columns, LowRankColumns):  # the same in as many rows as the rank
-        R = columns.triangle(root, np.column_stack([upper, end.score / root.clip(_TINY)]))
-        n_rows = columns.L.shape[1] + 1
-        for some in row_blocks(columns.shape[1], _BLOCK):
-            weighted = R[:, :n_rows] @ columns.coordinates(some)
-            Q[some] = R[:, -1] @ weighted
-            S[some] = sum_of_squares((R[:, n_rows:-1], lower), weighted)
-        return ActiveSet(index, alpha, end.mean, end.covariance, S, Q, end.log_evidence)
     left = np.column_stack([root[:, None] * upper, end.score])
 
     def scan(place: Index) -> None:

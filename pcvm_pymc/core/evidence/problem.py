@@ -15,7 +15,6 @@ from pcvm_pymc.core.evidence.columns import (
     ComputedBases,
     DenseColumns,
     Index,
-    LowRankColumns,
     StreamedColumns,
     SummedColumns,
 )
@@ -230,8 +229,7 @@ class EvidenceProblem:
 def columns_of(problem: EvidenceProblem) -> Columns:
     """Return the problem's bases as columns of unit norm, so that units have no effect."""
     if isinstance(problem.Phi, ComputedBases):
-        at = problem.Phi, problem.bias
-        return LowRankColumns.of(*at) or StreamedColumns(*at)
+        return StreamedColumns(problem.Phi, problem.bias)
     if isinstance(problem.Phi, StreamedDesign):
         return SummedColumns.of(problem.Phi, problem.likelihood, problem.bias)
     return DenseColumns(problem.Phi, problem.constant if problem.bias else None)
