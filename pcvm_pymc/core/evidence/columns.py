@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,10 +69,6 @@ class ComputedBases:
         """(n_obs, n_basis)."""
         return len(self.X), len(self.centres)
 
-    def roots(self, rows: slice) -> Any:
-        """Return what some rows are multiplied by, shape (n_rows, 1); one where rows have no weights."""
-        return 1.0 if self.root is None else self.root[rows, None]
-
 
 def norms(square: Array) -> Array:
     """Return the roots of squared norms, infinite where they are too small."""
@@ -134,12 +129,9 @@ class StreamedColumns:
         What they are divided by, infinite where they count as zeros.
     """
 
-    def __init__(self, bases: ComputedBases, bias: bool, norm: Array | None = None) -> None:
+    def __init__(self, bases: ComputedBases, bias: bool) -> None:
         self.bases, self.first = bases, int(bias)
         self.shape = len(bases.X), bases.shape[1] + self.first
-        self.norm = self._norms() if norm is None else norm
-
-    def _norms(self) -> Array:
         square = np.zeros(self.shape[1])
 
         def add(place: Index) -> None:
@@ -147,7 +139,7 @@ class StreamedColumns:
                 square[place] += np.einsum("ij,ij->j", Phi, Phi)
 
         self.for_each_block(add)
-        return norms(square)
+        self.norm = norms(square)
 
     def take(self, place: Index) -> Array:
         """Return the columns of given indices, shape (n_obs, n_some)."""
@@ -174,7 +166,7 @@ class StreamedColumns:
                 if of_basis.any():
                     Phi[:, of_basis] = basis(X)
             if self.bases.root is not None:
-                Phi *= self.bases.roots(rows)
+                Phi *= self.bases.root[rows, None]
             yield rows, Phi
 
     def products(self, left: Array, weight: Array, place: Index) -> tuple[Array, Array]:

@@ -36,7 +36,6 @@ class KernelPiece:
     """Base of all kernels k(x, z): called with rows and centres, it returns the basis functions."""
 
     name: ClassVar[str]
-    is_correlation: ClassVar[bool] = False  # positive semidefinite, with ones on the diagonal
     width: Any = np.nan
 
     def __call__(self, X: Array, centres: Array) -> Array:
@@ -89,7 +88,6 @@ class RBF(Radial):
     """``exp(-||x - z||^2 / width^2)`` (Chen et al. 2009 eq. 13)."""
 
     name: ClassVar[str] = "rbf"
-    is_correlation: ClassVar[bool] = True
 
     def profile(self, square: Array) -> Array:
         """Return exp(-s)."""
@@ -105,7 +103,6 @@ class Laplacian(Radial):
     """
 
     name: ClassVar[str] = "laplacian"
-    is_correlation: ClassVar[bool] = True
     order: ClassVar[int] = 1
     profile = RBF.profile
 
@@ -144,7 +141,6 @@ class MatrixRBF(KernelPiece):
     matrix: Any
     width: Any = 1.0
     name: ClassVar[str] = "matrix-rbf"
-    is_correlation: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         S = np.asarray(as_numbers(self.matrix, "matrix"), dtype=float)
