@@ -183,10 +183,6 @@ class _Mode:
         self, problem: Problem, weight: Array, bias: Any, centre_row: Index, precision: Array | None
     ) -> None:
         n_scores, n_basis = problem.n_scores, problem.Phi.shape[1]
-        if np.shape(centre_row) != (n_basis,):
-            raise ValueError(
-                f"centre_row has shape {np.shape(centre_row)}; needed ({n_basis},), a row of each basis"
-            )
         self.problem, self.centre_row, self.given = problem, np.asarray(centre_row), precision
         self.weight = np.reshape(weight, (n_basis, n_scores))
         self.bias = np.broadcast_to(np.asarray(bias, dtype=float), (n_scores,))

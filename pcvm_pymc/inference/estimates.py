@@ -335,10 +335,4 @@ def evidence_fit_of(tree: xr.DataTree) -> tuple[core.EvidenceProblem, Any]:
         noise=noise,
         latent=point["latent"].values,
     )
-    problem = core.EvidenceProblem(
-        data["Phi"].values,
-        target,
-        likelihood,
-        noise=None if np.isnan(noise) else noise,  # NaN: the likelihood has none
-    )
-    return problem, fit
+    return core.EvidenceProblem(data["Phi"].values, target, likelihood.with_noise(noise)), fit

@@ -422,8 +422,6 @@ def fit_bottom_up(problem: Problem, options: BottomUpOptions | None = None) -> E
     Learning Systems 25(2), 356-369.
     """
     check_fixed_bases(problem, "bottom-up")
-    if problem.shared and problem.is_signed:
-        raise ValueError("shared precisions need free weights: sign=None, found signs")
     options = options or BottomUpOptions()
     search = Search(problem, options)
     trace = [(search.log_posterior(), 0, np.nan, problem.width)]

@@ -262,10 +262,6 @@ class PerCentre(KernelPiece):
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
-        if len(self.width) != len(centres):
-            raise ValueError(
-                f"width has {len(self.width)} values; needed {len(centres)}, one for each centre"
-            )
         Phi = np.empty((len(X), len(centres)))
         distinct, group = np.unique(self.width, axis=0, return_inverse=True)
         for i, width in enumerate(distinct):
@@ -431,19 +427,6 @@ def median_distance(X: Array, order: int = 2) -> float:
     return float(np.median(_distances_within(X, order)))
 
 
-def width_grid(
-    X: Array, n_widths: int = 9, *, low: float = 0.2, high: float = 2.5, order: int = 2
-) -> Array:
-    """Return `n_widths` widths in geometric progression around the median distance of `X`.
-
-    Parameters
-    ----------
-    X : ndarray, shape (n_obs, n_features)
-    n_widths : int
-        Length of the grid.
-    low, high : float
-        Ends of the grid, as multiples of the median distance between rows that differ.
-    order : {1, 2}
-        Of the kernel.
-    """
-    return median_distance(X, order) * np.geomspace(low, high, n_widths)
+def width_grid(X: Array, n_widths: int = 9) -> Array:
+    """Return widths in geometric progression, from 0.2 to 2.5 times the median distance of rows."""
+    return median_distance(X) * np.geomspace(0.2, 2.5, n_widths)
