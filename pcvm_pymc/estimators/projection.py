@@ -186,7 +186,7 @@ class Projection:
             },
             {"size": path.sizes, "basis": np.arange(n_basis)},
         )
-        name = "width" if reference.is_rbf else "kernel_width"
+        name = "width" if as_kernel(reference.kernel).name == "rbf" else "kernel_width"
         of_features = ("feature",) if np.ndim(reference.width) else ()
         data = {
             "centres": (("basis", "feature"), reference.centres.points),

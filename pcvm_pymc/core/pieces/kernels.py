@@ -21,13 +21,11 @@ def as_width(width: Any) -> Any:
     try:
         out = np.asarray(width, dtype=float)
     except (TypeError, ValueError):
-        raise ValueError(
-            f"width={shown(width)} is not a number; needed a positive one, such as select(X, y).width"
-        ) from None
+        out = np.empty(0)
     if out.ndim > 1 or out.size == 0 or not (np.isfinite(out).all() and (out > 0).all()):
         raise ValueError(
-            f"width={shown(width)} must be positive and finite, in the unit of X: one, or one for each "
-            "feature"
+            f"width={shown(width)} must be positive and finite, in the unit of X: a number, such as "
+            "select(X, y).width, or one for each feature"
         )
     return out if out.ndim else float(out)
 

@@ -107,11 +107,6 @@ class Reference:
             self, centres=centres, probability=both[0], held_out=both[1], basis_width=basis_width
         )
 
-    @property
-    def is_rbf(self) -> bool:
-        """Whether the kernel is the RBF."""
-        return as_kernel(self.kernel).name == "rbf"
-
     def kernel_of(self, columns: Index | slice = slice(None)) -> KernelPiece:
         """Return the kernel of some of the bases, of their widths."""
         if self.basis_width is None:
@@ -121,11 +116,6 @@ class Reference:
     def design(self) -> Array:
         """Return all basis functions at the training inputs, shape (n_obs, n_basis)."""
         return self.kernel_of()(self.X, self.centres.points)
-
-    @property
-    def labels(self) -> Likelihood:
-        """How probabilities of labels depend on the latent function."""
-        return self.likelihood.of_labels
 
     def problem(
         self, Phi: Array, columns: Index | slice = slice(None), rows: Index | slice = slice(None)
@@ -145,7 +135,9 @@ class Reference:
         """Return what is to be approximated, by some of the bases on some of the rows."""
         p = self.probability if probability is None else probability
         weight = None if self.weight is None else self.weight[rows]
-        return Target(Phi, self.centres.signs_of(columns), p, weight, likelihood=self.labels)
+        return Target(
+            Phi, self.centres.signs_of(columns), p, weight, likelihood=self.likelihood.of_labels
+        )
 
 
 class Scored(NamedTuple):
@@ -170,7 +162,11 @@ def grown(reference: Reference, sizes: Sequence[int] | None) -> Scored:
     The loss of a row is the average's divergence from the submodel: what a comparison on observed labels
     estimates, without the noise of these. Its error is that of labels drawn from the average.
     """
-    n_basis, likelihood, Phi = len(reference.centres), reference.labels, reference.design()
+    n_basis, likelihood, Phi = (
+        len(reference.centres),
+        reference.likelihood.of_labels,
+        reference.design(),
+    )
     target = reference.target(Phi)
 
     def near(model: Submodel) -> bool:
@@ -228,7 +224,7 @@ def cross_validated(
     `fit` is that of a fold's reference.
     """
     density = np.empty((len(sizes) + 1, len(Phi)))
-    likelihood = reference.labels
+    likelihood = reference.likelihood.of_labels
     for train, test in folds:
         columns = reference.centres.columns_of(train)
         basis, held_out = Phi[np.ix_(train, columns)], Phi[np.ix_(test, columns)]
