@@ -114,7 +114,7 @@ def leave_one_out(
     Raises
     ------
     ValueError
-        If the rows are on a cluster, or `centre_row` has another shape.
+        If the rows are on a cluster.
 
     Notes
     -----

@@ -168,6 +168,10 @@ def test_single_precision_ends_when_its_rounding_is_reached():
 
 
 def test_bad_input_is_named():
+    X, label = blobs(40, seed=10)
+    _, streamed = both(ArrayRows(X, label, 9), 20, Hyperprior.jeffreys(), 1.0)
+    start = Start(np.zeros(20), 0.0, response=label)
+    refused("start.response is for rows in memory", fit_em, streamed, start)
     refused(r"memory_limit=1e\+06 bytes is too small for 500 bases", chunk_rows, 1e6, 500, 20)
     assert chunk_rows(11e6, 500, 20) < chunk_rows(12e6, 500, 20) < chunk_rows(30e6, 500, 20) == 2048
     assert [rows.stop - rows.start for rows in row_blocks(7, 3)] == [3, 3, 1]

@@ -223,11 +223,6 @@ def rule_of(accuracy: float) -> tuple[float, float]:
 
     Measured against a much finer rule for 2 to 100 classes and score spreads of 0 to 100: a spacing
     of 1, 0.5, 0.4 and 0.3 leaves 1e-4, 1e-9, 1e-11 and 1e-13.
-
-    Raises
-    ------
-    ValueError
-        If the accuracy is not between 1e-13 and 1e-2.
     """
     leaves = ((1e-3, 1.0), (1e-8, 0.5), (1e-10, 0.4), (0.0, 0.3))
     spacing = next(spacing for least, spacing in leaves if accuracy >= least)
@@ -235,7 +230,7 @@ def rule_of(accuracy: float) -> tuple[float, float]:
 
 
 def _checked(latent: Array) -> Array:
-    """Return the scores in C order; raise where they or the classes cannot be used."""
+    """Return the scores in C order; raise where they cannot be used."""
     latent = np.ascontiguousarray(latent, dtype=float)
     # a small range implies both, and is faster to check
     is_safe = not len(latent) or latent.max() - latent.min() <= _FARTHEST
@@ -263,7 +258,7 @@ def class_terms(latent: Array, label: Labels, *, accuracy: float = 1e-10) -> Cla
     Raises
     ------
     ValueError
-        If shapes or classes do not fit, a score is not finite, or the accuracy is out of range.
+        If a score is not finite, or scores of a row are too far apart.
 
     References
     ----------
@@ -276,9 +271,7 @@ def class_terms(latent: Array, label: Labels, *, accuracy: float = 1e-10) -> Cla
     return out
 
 
-def fractional_terms(
-    latent: Array, probability: Array, *, accuracy: float = 1e-8
-) -> FractionalTerms:
+def fractional_terms(latent: Array, probability: Array) -> FractionalTerms:
     """Return ``sum_c p_c log P(c | latent)`` of each row with slope and minus second derivatives.
 
     Parameters
@@ -287,7 +280,6 @@ def fractional_terms(
         Classes of probability zero take no time. Of a given class, with probability one, minus the second
         derivative is the Laplacian matrix of a graph over the classes: positive semi-definite, rows sum to
         zero.
-    accuracy : float
     """
     latent = _checked(latent)
     n, n_classes = latent.shape
@@ -295,7 +287,7 @@ def fractional_terms(
         np.zeros(n), np.zeros((n, n_classes)), np.zeros((n, n_classes, n_classes))
     )
     share = np.ascontiguousarray(probability, dtype=float)
-    _add_rows(latent, share, rule_of(accuracy), out)
+    _add_rows(latent, share, rule_of(1e-8), out)
     return out
 
 

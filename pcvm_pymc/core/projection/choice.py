@@ -12,7 +12,7 @@ from pcvm_pymc.core.pieces.centres import Centres, Index
 from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, PerCentre, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import shown
+from pcvm_pymc.core.pieces.validation import is_real, shown
 from pcvm_pymc.core.probabilities import class_probability
 from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.core.projection.path import (
@@ -242,7 +242,7 @@ def sizes_of(size: Any, sizes: Any, n_basis: int, most: int) -> list[int]:
     """Return the path's sizes in ascending order, the chosen one among them; by default up to `most`."""
 
     def fits(n: Any) -> bool:
-        return isinstance(n, Integral) and not isinstance(n, bool) and 0 <= int(n) <= n_basis
+        return is_real(n, Integral) and 0 <= n <= n_basis
 
     given = list(sizes) if isinstance(sizes, list | tuple | range | np.ndarray) else []
     if sizes is not None and not (given and all(map(fits, given))):
