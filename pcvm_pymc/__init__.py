@@ -43,7 +43,6 @@ _MODULES = {
     "assessment.kernel_validity": ("validity",),
     "assessment.leave_one_out": ("loo",),
     "assessment.cross_validation": ("kfold", "psis_loo"),
-    "core.projection": ("SearchOptions",),
     "assessment.project": ("project",),
     "assessment.comparison": ("compare",),
     "assessment.plots": ("plots",),

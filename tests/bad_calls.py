@@ -303,7 +303,6 @@ def _options():
         ),
         "PosteriorOptions": ({}, "draws, max_iter"),
         "BottomUpOptions": ({}, "max_iter, tol, momentum: share, most: whole, is_rough: flag"),
-        "SearchOptions": ({}, "tol"),
         "Laplace": ({"gamma": 1.0}, "gamma"),
         "HalfHorseshoe": ({"global_scale": 0.1}, "global_scale, slab"),
         "Hyperprior": (dict.fromkeys("cdef", 1.0), "c, d, e, f"),

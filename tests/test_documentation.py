@@ -112,7 +112,7 @@ NO_DEFINITION = {"FAMILY", "__version__", "plots"}
 # made by the package, not by a user
 RESULTS = {"Status"}
 NO_PAPER = {
-    *("Status", "SearchOptions", "compare", "save", "load", "new_data"),
+    *("Status", "compare", "save", "load", "new_data"),
     *("select", "to_c", "to_onnx", "predict_interval"),
 }
 NAMES = sorted(set(pcvm_pymc.__all__) - NO_DEFINITION)

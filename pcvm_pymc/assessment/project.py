@@ -13,7 +13,6 @@ from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.validation import as_classes, as_labels, check_instance
 from pcvm_pymc.core.probabilities import normalised
-from pcvm_pymc.core.projection import SearchOptions
 from pcvm_pymc.core.projection.choice import Reference
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier, MRVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
@@ -31,7 +30,6 @@ def project(
     kernel: Kernel | None = None,
     cv: int | None = None,
     hyperprior: Hyperprior | None = None,
-    options: SearchOptions | None = None,
     random_state: int | np.random.Generator | None = None,
 ) -> Projection:
     """Project a posterior or a dense classifier onto few vectors.
@@ -63,8 +61,6 @@ def project(
         Folds, by default 5; fewer where a class has fewer points. Not for an average.
     hyperprior : Hyperprior, optional
         Of the folds' references. Default: the classifier's, `Hyperprior.plug_in` for a posterior.
-    options : SearchOptions, optional
-        How columns are selected. Default: forward selection by the score statistic.
     random_state : int or numpy.random.Generator, optional
         For the folds.
 
@@ -110,9 +106,7 @@ def project(
         found = _from_datatree(reference, X, y, kernel)
     if hyperprior is not None:
         found = replace(found, hyperprior=hyperprior)
-    return project_reference(
-        found, size=size, sizes=sizes, cv=cv, options=options, random_state=random_state
-    )
+    return project_reference(found, size=size, sizes=sizes, cv=cv, random_state=random_state)
 
 
 def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Reference:

@@ -79,7 +79,37 @@ class SumsRequest:
 
     def over(self, chunks: Iterable[tuple[Array, Array]]) -> "Sums":
         """Return the sums over chunks of rows: inputs and targets."""
-        return _summed(chunks, self)
+        n_basis, n_scores = self.weight.shape
+        basis = BasisFunctions(self.centres, self.kernel, self.single)
+        both = np.hstack([self.weight, self.old_weight]).astype(basis.type)
+        log_likelihood = change = curvature = of_matrix = 0.0
+        gradient, total, gram = np.zeros((n_basis, n_scores)), np.zeros(n_scores), None
+        if self.gram != "none":
+            size = (n_scores if self.gram == "coupled" else 1) * (n_basis + 1)
+            gram = np.zeros((size, size), order="F")
+        for k, (X, label) in enumerate(chunks):
+            Phi = basis(X)
+            latent, old = np.split((Phi @ both).astype(float), 2, axis=1)
+            latent = latent + self.bias
+            change = max(change, float(np.abs(latent - old - self.old_bias).max(initial=0.0)))
+            terms = self.terms(latent, label)
+            log_likelihood += terms.log_likelihood
+            total += terms.slope.sum(axis=0)
+            gradient += (terms.slope.T.astype(Phi.dtype) @ Phi).T
+            chunk_curvature = float(terms.curvature.sum())
+            curvature += chunk_curvature
+            if gram is None or k % self.every:
+                continue
+            of_matrix += chunk_curvature
+            if self.hessian is not None:
+                Z = np.column_stack([Phi, np.ones(len(Phi), dtype=Phi.dtype)])
+                add_products(gram, [Z] * n_scores, self.hessian(latent, label))
+                continue
+            weight = terms.curvature if self.gram == "curvature" else row_weight(label)
+            _add_gram(gram, Phi, np.ones(len(X)) if weight is None else weight)
+        if gram is not None and curvature > of_matrix > 0:
+            gram *= curvature / of_matrix
+        return Sums(log_likelihood, gradient, total, change, gram)
 
 
 @dataclass(frozen=True)
@@ -151,41 +181,6 @@ class BasisFunctions:
                 np.clip(Phi, _LEAST_EXPONENT[self.type], 0.0, out=Phi)
                 return np.exp(Phi, out=Phi)
         return kernel(X, centres).astype(self.type, copy=False)
-
-
-def _summed(chunks: Iterable[tuple[Array, Array]], request: SumsRequest) -> Sums:
-    """Return the sums over chunks of rows: inputs and targets."""
-    n_basis, n_scores = request.weight.shape
-    basis = BasisFunctions(request.centres, request.kernel, request.single)
-    both = np.hstack([request.weight, request.old_weight]).astype(basis.type)
-    log_likelihood = change = curvature = of_matrix = 0.0
-    gradient, total, gram = np.zeros((n_basis, n_scores)), np.zeros(n_scores), None
-    if request.gram != "none":
-        size = (n_scores if request.gram == "coupled" else 1) * (n_basis + 1)
-        gram = np.zeros((size, size), order="F")
-    for k, (X, label) in enumerate(chunks):
-        Phi = basis(X)
-        latent, old = np.split((Phi @ both).astype(float), 2, axis=1)
-        latent = latent + request.bias
-        change = max(change, float(np.abs(latent - old - request.old_bias).max(initial=0.0)))
-        terms = request.terms(latent, label)
-        log_likelihood += terms.log_likelihood
-        total += terms.slope.sum(axis=0)
-        gradient += (terms.slope.T.astype(Phi.dtype) @ Phi).T
-        chunk_curvature = float(terms.curvature.sum())
-        curvature += chunk_curvature
-        if gram is None or k % request.every:
-            continue
-        of_matrix += chunk_curvature
-        if request.hessian is not None:
-            Z = np.column_stack([Phi, np.ones(len(Phi), dtype=Phi.dtype)])
-            add_products(gram, [Z] * n_scores, request.hessian(latent, label))
-            continue
-        weight = terms.curvature if request.gram == "curvature" else row_weight(label)
-        _add_gram(gram, Phi, np.ones(len(X)) if weight is None else weight)
-    if gram is not None and curvature > of_matrix > 0:
-        gram *= curvature / of_matrix
-    return Sums(log_likelihood, gradient, total, change, gram)
 
 
 def _add_gram(gram: Array, Phi: Any, row_weight: Array) -> None:

@@ -44,8 +44,6 @@ _GAIN = 10.0  # change of a log density that a gain of the objective is taken fo
 _CONTRACTION, _FAR, _STALLED = 0.1, 0.1, 30.0
 _LEAST_CURVATURE = 1e-12  # share of a zero weight's curvature, where others replace it
 _REPLICATES = 1000  # of the Bayesian bootstrap: standard errors of weights are below .016
-# replicates times rows; beyond, a normal distribution replaces the bootstrap
-_MOST_NUMBERS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ def leave_one_out(
     Raises
     ------
     ValueError
-        If the rows are on a cluster, or `centre_row` has another shape.
+        If the rows are on a cluster.
 
     Notes
     -----
@@ -183,10 +181,6 @@ class _Mode:
         self, problem: Problem, weight: Array, bias: Any, centre_row: Index, precision: Array | None
     ) -> None:
         n_scores, n_basis = problem.n_scores, problem.Phi.shape[1]
-        if np.shape(centre_row) != (n_basis,):
-            raise ValueError(
-                f"centre_row has shape {np.shape(centre_row)}; needed ({n_basis},), a row of each basis"
-            )
         self.problem, self.centre_row, self.given = problem, np.asarray(centre_row), precision
         self.weight = np.reshape(weight, (n_basis, n_scores))
         self.bias = np.broadcast_to(np.asarray(bias, dtype=float), (n_scores,))
@@ -457,9 +451,7 @@ class _HeldOutObjectives:
         return out
 
 
-def averaging_weights(
-    log_density: Array, log_prior: Array | None = None, *, seed: int = 0
-) -> Array:
+def averaging_weights(log_density: Array, log_prior: Array | None = None) -> Array:
     """Return Bayesian-bootstrap weights of several fits, pseudo-BMA+ (Yao et al. 2018, section 3.4).
 
     In each replicate the rows have weights from a flat Dirichlet distribution, and each fit the share
@@ -471,8 +463,6 @@ def averaging_weights(
         Leave-one-out log densities.
     log_prior : ndarray, shape (n_fits,), optional
         Of the hyperparameters that they were fitted with. Default: flat.
-    seed : int
-        Of the replicates.
 
     Returns
     -------
@@ -484,16 +474,9 @@ def averaging_weights(
     Y. Yao, A. Vehtari, D. Simpson and A. Gelman (2018), "Using stacking to average Bayesian predictive
     distributions", Bayesian Analysis 13(3), 917-1007.
     """
-    n_fits, n_obs = log_density.shape
-    rng = np.random.default_rng(seed)
-    if n_obs * _REPLICATES <= _MOST_NUMBERS:
-        row_weight = rng.dirichlet(np.ones(n_obs), size=_REPLICATES)
-        total = n_obs * (row_weight @ log_density.T)
-    else:
-        centred = log_density - log_density.mean(axis=1, keepdims=True)
-        spread = np.linalg.svd(centred, full_matrices=False)
-        noise = rng.standard_normal((_REPLICATES, min(n_fits, n_obs)))
-        total = log_density.sum(axis=1) + noise @ (spread.U * spread.S).T
+    n_obs = log_density.shape[1]
+    row_weight = np.random.default_rng(0).dirichlet(np.ones(n_obs), size=_REPLICATES)
+    total = n_obs * (row_weight @ log_density.T)
     if log_prior is not None:
         total = total + log_prior
     share = np.exp(total - total.max(axis=1, keepdims=True))

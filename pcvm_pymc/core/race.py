@@ -1,7 +1,7 @@
 """A race of candidates by refits on folds: those that fall behind drop out early."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,17 +9,6 @@ from numpy.typing import NDArray
 from pcvm_pymc.core.pieces.probit import Array
 
 _FEWEST_ROWS = 30  # by their weights: on fewer no candidate drops out
-
-
-class Patience(Protocol):
-    """When a candidate drops out; `ChoiceOptions` has the defaults and their meaning."""
-
-    @property
-    def far(self) -> float: ...  # noqa: D102
-    @property
-    def behind(self) -> float: ...  # noqa: D102
-    @property
-    def alike(self) -> float: ...  # noqa: D102
 
 
 class Raced(NamedTuple):
@@ -48,7 +37,7 @@ def race(
     n_candidates: int,
     log_density: Callable[[int, int], Array],
     weights: Sequence[Array],
-    patience: Patience,
+    patience: Any,
     *,
     to_the_end: bool = False,
 ) -> Raced:
@@ -66,7 +55,8 @@ def race(
         ``(candidate, fold) -> ndarray, shape (n_rows,)``, of the fold's rows after a fit to the others.
     weights : sequence of ndarray, shape (n_rows,)
         How often each fold's rows count.
-    patience : Patience
+    patience : ChoiceOptions
+        Its ``far``, ``behind`` and ``alike`` say when a candidate drops out.
     to_the_end : bool
         Whether the last candidate runs on the folds that are left, so that its score is of all rows.
 

@@ -13,9 +13,9 @@ from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import as_kernel
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import check_instance, check_seed, check_whole
+from pcvm_pymc.core.pieces.validation import check_seed, check_whole
 from pcvm_pymc.core.problem import Status
-from pcvm_pymc.core.projection import ProjectionPath, SearchOptions, project_path
+from pcvm_pymc.core.projection import ProjectionPath, project_path
 from pcvm_pymc.core.projection.choice import (
     Reference,
     cross_validated,
@@ -186,7 +186,7 @@ class Projection:
             },
             {"size": path.sizes, "basis": np.arange(n_basis)},
         )
-        name = "width" if reference.is_rbf else "kernel_width"
+        name = "width" if as_kernel(reference.kernel).name == "rbf" else "kernel_width"
         of_features = ("feature",) if np.ndim(reference.width) else ()
         data = {
             "centres": (("basis", "feature"), reference.centres.points),
@@ -211,7 +211,6 @@ def project_reference(
     sizes: Sequence[int] | None = None,
     cv: int | None = None,
     em_options: EMOptions | None = None,
-    options: SearchOptions | None = None,
     random_state: int | np.random.Generator | None = None,
 ) -> Projection:
     """Project a reference that is at hand as arrays; see `project`.
@@ -223,19 +222,18 @@ def project_reference(
     """
     check_whole("cv", cv, 2, optional=True)
     check_seed("random_state", random_state)
-    check_instance("options", options, SearchOptions, "SearchOptions", optional=True)
     if reference.held_out is not None:
         if cv is not None:
             raise ValueError(
                 f"cv={cv!r} has no effect on an average, whose held-out probabilities are known; leave it out"
             )
         if isinstance(size, str) and size == "auto":
-            grew = grown(reference, sizes, options)
+            grew = grown(reference, sizes)
             return Projection(*grew[:4], reference, grew.loss_se)
     n_basis = len(reference.centres)
     wanted = sizes_of(size, sizes, n_basis, min(_MOST_VECTORS, n_basis))
     Phi = reference.design()
-    path = project_path(reference.target(Phi), wanted, options)
+    path = project_path(reference.target(Phi), wanted)
     nothing = Projection(path, wanted[-1], np.empty((len(wanted), 0)), np.empty(0), reference)
     if not isinstance(size, str):
         return replace(nothing, size=int(size))
@@ -243,7 +241,7 @@ def project_reference(
     if not folds:  # a class has a single point, so that nothing can be held out
         return nothing
     fit = partial(fit_em, start=None, options=em_options)
-    scores = cross_validated(reference, Phi, wanted, folds, fit, options=options)
+    scores = cross_validated(reference, Phi, wanted, folds, fit)
     return replace(
         nothing,
         size=smallest_within_one_se(path.sizes, scores[:-1]),

@@ -226,7 +226,7 @@ def fit_evidence(
     'CONVERGED'
     """
     model = as_model(model)
-    core.check_method(method)
+    validation.check_choice("method", method, tuple(core.METHODS))
     parts = find_parts(model)
     is_rvm = parts.sign is None and parts.likelihood.n_scores == 1
     solver = "evidence" if is_rvm else "bottom-up"

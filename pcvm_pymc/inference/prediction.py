@@ -261,8 +261,7 @@ def _moments(
             f"X has {len(rows)} rows whose basis functions are not those of the fit; needed the "
             f"{len(at_rows)} training inputs in their order"
         )
-    # NaN: the likelihood has no noise of its own
-    problem = EvidenceProblem(at_rows, target, scaled, noise=None if np.isnan(noise) else noise)
+    problem = EvidenceProblem(at_rows, target, known.with_noise(noise))
     fitted, moments = augmentation(problem, fit), []
     for block in gen_batches(len(X_new), _ROWS):
         new = X_new[block]

@@ -1,6 +1,5 @@
 from dataclasses import replace
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -254,8 +253,7 @@ def test_precisions_are_set_one_after_another_each_under_the_new_ones_before(siz
 
 def test_the_log_posterior_is_that_of_the_weights_given_the_precisions():
     given_ = two_classes(seed=4)
-    seen = []
-    result = fit_bottom_up(given_, callback=lambda n, value: seen.append((n, value)))
+    result = fit_bottom_up(given_)
     kept = machine_of(given_, result)
     value = np.append(result.weight, result.bias)[kept.index]
     density = stats.norm.logpdf(value, scale=kept.alpha**-0.5) + np.log(2) * (kept.index < 100)
@@ -264,8 +262,6 @@ def test_the_log_posterior_is_that_of_the_weights_given_the_precisions():
     trace = result.trace
     assert trace.log_posterior[0] == pytest.approx(100 * np.log(0.5))
     assert result.log_posterior > trace.log_posterior[0]
-    assert [n for n, _ in seen] == list(range(1, result.n_iter + 1))
-    np.testing.assert_array_equal([value for _, value in seen], trace.log_posterior[1:])
     assert len(trace.width) == len(trace.change) == len(trace.n_active) == result.n_iter + 1
     assert (trace.n_active[0], trace.n_active[-1]) == (0, len(result.support))
 
@@ -294,15 +290,12 @@ def test_the_default_start_for_two_classes_is_the_e_step_at_zero():
 
 def test_bad_arguments_are_named():
     given_ = problem()
-    refused("shared precisions need free weights", fit_bottom_up, replace(given_, shared=True))
     words, two = "'bottom-up' does not take; use evidence or nuts or em", two_classes()
     refused(words, fit_bottom_up, replace(two, sign=None))
     other = replace(two, hyperprior=HalfHorseshoe(0.1))
     refused("found a half-horseshoe prior", fit_bottom_up, other)
     refused("bias='free' has no precision", fit_bottom_up, replace(given_, bias="free"))
     refused("found a width that may move", fit_bottom_up, replace(given_, moves=object()))
-    other = replace(given_, Phi=SimpleNamespace(shape=(40, 40)))
-    refused("found Phi of type SimpleNamespace", fit_bottom_up, other)
 
 
 # --- several changes under the same responses, which run ahead ------------------------------------
@@ -335,13 +328,12 @@ def test_momentum_takes_fewer_epochs():
 
 
 def test_a_rough_search_tells_its_end_exactly():
-    known, seen = shared_problem(), []
-    result = fit_bottom_up(known, BottomUpOptions.quick(), lambda _, value: seen.append(value))
+    known = shared_problem()
+    result = fit_bottom_up(known, BottomUpOptions.quick())
     np.testing.assert_allclose(result.latent, known.Phi @ result.weight, atol=1e-12)
     exact = fit_bottom_up(known, BottomUpOptions(most=2, momentum=0.8))
     np.testing.assert_allclose(result.log_posterior, exact.log_posterior, atol=0.05)
     assert result.trace.log_posterior[-1] == result.log_posterior
-    np.testing.assert_array_equal(result.trace.log_posterior[1:-1], seen[:-1])
     assert result.trace.change[-1] != result.trace.change[-2]
 
 

@@ -13,33 +13,31 @@ from pcvm_pymc.core.pieces import centres
 from pcvm_pymc.core.pieces.centres import as_centres, choose_means, choose_rows, unique_rows
 
 
-@pytest.mark.parametrize("method", ["kmeans++", "farthest"])
 @given(awkward_data(), st.data())
 @settings(max_examples=60)
-def test_as_many_different_rows_as_asked_of_every_class(method, data, more):
+def test_as_many_different_rows_as_asked_of_every_class(data, more):
     X, label = data
     n = more.draw(st.integers(2, len(X)))
-    rows = choose_rows(X, label, n, method=method, random_state=1)
+    rows = choose_rows(X, label, n, random_state=1)
     assert len(rows) == len(set(rows.tolist())) == n
     assert (np.diff(rows) > 0).all()
     for own in (label == -1.0, label == 1.0):
         share = own[rows].sum()
         assert share >= 1
         assert abs(share - n * own.mean()) <= 1 or share in (1, own.sum())
-    np.testing.assert_array_equal(rows, choose_rows(X, label, n, method=method, random_state=1))
+    np.testing.assert_array_equal(rows, choose_rows(X, label, n, random_state=1))
     assert len(np.unique(centres.choose_share(label, n, np.random.default_rng(1)))) == n
 
 
-@pytest.mark.parametrize("method", ["kmeans++", "farthest"])
-def test_the_rows_cover_their_class_better_than_random_ones(method):
+def test_the_rows_cover_their_class_better_than_random_ones():
     X, label = blobs(600, n_features=4, seed=1)
     rng = np.random.default_rng(0)
 
     def radius(rows):
         gaps = [cdist(X[label == c], X[rows][label[rows] == c]).min(axis=1) for c in (-1.0, 1.0)]
-        return np.mean(gaps) if method == "kmeans++" else np.max(gaps)
+        return np.mean(gaps)
 
-    chosen = [radius(choose_rows(X, label, 30, method=method, random_state=k)) for k in range(5)]
+    chosen = [radius(choose_rows(X, label, 30, random_state=k)) for k in range(5)]
     at_random = [radius(rng.choice(600, 30, replace=False)) for _ in range(20)]
     assert np.mean(chosen) < np.mean(at_random)
 
@@ -49,13 +47,6 @@ def test_rows_of_one_hash_are_compared_whole(monkeypatch):
     same = SimpleNamespace(normal=lambda size: np.full(size, 1.0))
     monkeypatch.setattr(np.random, "default_rng", lambda seed: same)
     assert [each.tolist() for each in unique_rows(X)] == [[0, 1], [0, 1, 0]]
-
-
-def test_the_farthest_point_halves_the_largest_gap():
-    """The greedy choice covers within twice the best possible radius; here the optimum is known."""
-    X = np.concatenate([np.zeros((50, 1)), np.ones((50, 1)), 5 * np.ones((2, 1))])
-    assert sorted(X[choose_rows(X, None, 3, method="farthest"), 0]) == [0.0, 1.0, 5.0]
-    assert X[choose_rows(X, None, 1, method="farthest")[0], 0] == 1.0  # the mean is .59
 
 
 @given(awkward_data(), st.data())

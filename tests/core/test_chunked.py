@@ -10,7 +10,6 @@ from pcvm_pymc.core.design import ArrayRows, StreamedDesign, SumsRequest, row_bl
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.em.coupled import DenseModel, Preconditioner, StreamedModel
 from pcvm_pymc.core.em.rows import DenseRows, StreamedRows
-from pcvm_pymc.core.evidence import EvidenceProblem
 from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
@@ -172,8 +171,7 @@ def test_bad_input_is_named():
     X, label = blobs(40, seed=10)
     _, streamed = both(ArrayRows(X, label, 9), 20, Hyperprior.jeffreys(), 1.0)
     start = Start(np.zeros(20), 0.0, response=label)
-    refused("response was given for a streamed design", fit_em, streamed, start)
-    refused("'evidence'", EvidenceProblem.of, streamed)
+    refused("start.response is for rows in memory", fit_em, streamed, start)
     refused(r"memory_limit=1e\+06 bytes is too small for 500 bases", chunk_rows, 1e6, 500, 20)
     assert chunk_rows(11e6, 500, 20) < chunk_rows(12e6, 500, 20) < chunk_rows(30e6, 500, 20) == 2048
     assert [rows.stop - rows.start for rows in row_blocks(7, 3)] == [3, 3, 1]

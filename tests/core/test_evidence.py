@@ -173,7 +173,7 @@ def test_ripleys_data_under_the_logit(data_folder, method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_sinc_with_known_noise_needs_ten_vectors(method):
-    problem = sinc_problem(100, 0.0, noise=0.01, bias=False, **SPLINE)
+    problem = sinc_problem(100, 0.0, likelihood=Normal(0.01), bias=False, **SPLINE)
     # to rest: on the way two neighbours hand over to each other
     fit = fit_rvm(problem, method=method, options=EvidenceOptions(tol=1e-6))
     # the paper's ten; rounding decides which of two ends is reached: eight with log evidence 305 is the other
@@ -264,8 +264,6 @@ def test_iteration_limit_is_told():
 
 BAD_PROBLEMS = [
     ({"likelihood": "poisson"}, "likelihood='poisson' is unknown; use one of"),
-    ({"noise": -1.0}, "noise=-1.0 must be positive"),
-    ({"noise": 0.1, "likelihood": "logit"}, "which has none"),
 ]
 
 
@@ -274,10 +272,10 @@ def test_bad_problems_are_named(changes, words):
     refused(words, replace, EvidenceProblem(np.ones((3, 1)), np.ones(3)), **changes)
 
 
-def test_the_noise_may_be_told_beside_the_problem():
+def test_a_known_noise_is_the_likelihoods():
     plain = sinc_problem(30)
     given_ = Problem(plain.Phi, plain.target, None, Hyperprior.plug_in(), Normal())
-    told = EvidenceProblem.of(given_, noise=0.1)
+    told = EvidenceProblem.of(replace(given_, likelihood=Normal(0.1)))
     assert told.noise == 0.1
     assert not told.noise_is_estimated
     assert EvidenceProblem.of(given_).noise_is_estimated

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import BIASES, SEEDS, at_scale, banana, blobs, fixed_rng, problem, refused, without
+from problems import BIASES, SEEDS, at_scale, banana, blobs, fixed_rng, problem, without
 from scipy.special import ndtr
 from sklearn.datasets import load_iris, make_moons
 
@@ -321,7 +321,7 @@ def test_the_order_of_rows_and_the_names_of_classes_do_not_matter():
     np.testing.assert_allclose(mirror.log_density, found.log_density, atol=1e-8)
 
 
-def test_rows_on_a_cluster_and_wrong_owners_are_refused():
+def test_rows_on_a_cluster_are_refused():
     whole = problem(*blobs(20), at_scale(1.0))
     fit = fit_em(whole)
 
@@ -330,8 +330,6 @@ def test_rows_on_a_cluster_and_wrong_owners_are_refused():
 
     with pytest.raises(ValueError, match="rows are DaskRows; needed"):
         held_out(replace(whole, Phi=StreamedDesign(DaskRows(), np.zeros((20, 1)), RBF(1.0))), fit)
-    for own in (np.arange(19), np.zeros((20, 1), dtype=int)):
-        refused(r"centre_row has shape .*; needed \(20,\)", held_out, whole, fit, own)
 
 
 @pytest.mark.parametrize("bias", ["none", "free"])
@@ -359,9 +357,8 @@ def test_weights_sum_to_one_and_go_with_their_fits(seed, n_fits, n):
     np.testing.assert_allclose(averaging_weights(density - 3.0, prior + 2.0), weights)
 
 
-@pytest.mark.parametrize("n", [60, 5000])
-def test_equal_fits_share_and_a_dominated_one_gets_nothing(n):
-    density = np.log(np.random.default_rng(1).uniform(0.3, 1.0, size=n))
+def test_equal_fits_share_and_a_dominated_one_gets_nothing():
+    density = np.log(np.random.default_rng(1).uniform(0.3, 1.0, size=60))
     weights = averaging_weights(np.stack([density, density, density - 1.0]))
     np.testing.assert_allclose(weights, [0.5, 0.5, 0.0], atol=1e-6)
     flat = np.tile(density, (3, 1))

@@ -118,11 +118,7 @@ def test_score_and_curvature_are_derivatives(spread):
 
 def test_bad_input_is_named():
     good = np.zeros((2, 3))
-    refused(r"latent has shape \(2, 1\).*two classes", class_probabilities, good[:, :1])
     refused("NaN or infinite", class_probabilities, good * np.nan)
-    refused("label has values from 0 to 3; needed 0 to 2", class_terms, good, np.array([0, 3]))
-    refused(r"label has shape \(1,\)", class_terms, good, np.array([0]))
-    refused(r"accuracy=0\.5", class_terms, good, np.array([0, 1]), accuracy=0.5)
     apart = np.array([[0.0, 1e13]]), np.zeros(1, dtype=int)
     refused(r"latent has scores that are 1e\+13 apart; needed at most", class_terms, *apart)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from problems import refused
 
-from pcvm_pymc import BottomUpOptions, EMOptions, EvidenceOptions, SearchOptions
+from pcvm_pymc import BottomUpOptions, EMOptions, EvidenceOptions
 
 #: what a call without options does, which users and stored results rely on
 BOTTOM_UP = {"max_iter": 10_000, "tol": 1e-3, "most": 1, "momentum": 0.0, "is_rough": False}
@@ -15,7 +15,6 @@ DEFAULTS = {
     EMOptions: {"update": "auto", "max_iter": 10_000, "tol": 1e-5, "kernel_dtype": "float64"},
     BottomUpOptions: BOTTOM_UP,
     EvidenceOptions: EVIDENCE | {"noise_period": 5, "patience": 30, "refresh_period": 50},
-    SearchOptions: {"tol": 1e-6},
 }
 WHOLE, POSITIVE = (1, 0), (1e-300, 0.0)
 BELOW_ONE = (np.nextafter(1.0, 0.0), 1.0)
@@ -29,7 +28,6 @@ ENDS = [
     *((EvidenceOptions(), name, WHOLE) for name in ("max_iter", "patience")),
     *((EvidenceOptions(), name, POSITIVE) for name in ("tol", "noise_tol")),
     (EvidenceOptions(), "noise_starts", ((1e-300,), (0.0,))),
-    (SearchOptions(), "tol", POSITIVE),
 ]
 
 

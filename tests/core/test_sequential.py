@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from problems import blobs, fixed_rng, refused
 from random_problems import case, state_at
 
-from pcvm_pymc import MatrixRBF, Status
+from pcvm_pymc import Status
 from pcvm_pymc.core.design import ArrayRows, StreamedDesign
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, columns, posterior, rank_one
 from pcvm_pymc.core.evidence.active_set import gains, leave_one_out, scanned
-from pcvm_pymc.core.evidence.columns import ComputedBases, DenseColumns, LowRankColumns
-from pcvm_pymc.core.evidence.problem import columns_of
+from pcvm_pymc.core.evidence.columns import ComputedBases, DenseColumns
 from pcvm_pymc.core.evidence.relevance import fit_batch, fit_rvm, fit_sequential
 from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, Probit, StudentT
@@ -157,19 +156,19 @@ class Recomputed(Normal):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("noise", [None, 0.2])
+@pytest.mark.parametrize("noise", [np.nan, 0.2])
 def test_the_search_that_computes_all_anew_ends_where_rank_one_steps_do(seed, noise):
     Phi, target, _ = noisy_sine(seed=seed)
     options = EvidenceOptions(tol=1e-6)
-    plain = fit_sequential(EvidenceProblem(Phi, target, noise=noise), options)
-    anew = fit_sequential(EvidenceProblem(Phi, target, Recomputed(), noise=noise), options)
+    plain = fit_sequential(EvidenceProblem(Phi, target, Normal(noise)), options)
+    anew = fit_sequential(EvidenceProblem(Phi, target, Recomputed(noise)), options)
     np.testing.assert_array_equal(anew.active, plain.active)
     assert anew.log_evidence == pytest.approx(plain.log_evidence, abs=1e-3)
     assert anew.noise == pytest.approx(plain.noise, rel=1e-3)
     np.testing.assert_allclose(anew.latent, plain.latent, atol=1e-3)
-    if noise is None:
+    if np.isnan(noise):
         first = int(np.flatnonzero(anew.trace.noise != anew.trace.noise[0])[0])
-        known = fit_sequential(EvidenceProblem(Phi, target, noise=anew.trace.noise[0]), options)
+        known = fit_sequential(EvidenceProblem(Phi, target, Normal(anew.trace.noise[0])), options)
         assert anew.trace.log_evidence[first - 1] == pytest.approx(known.log_evidence, abs=1e-3)
         assert (np.diff(np.flatnonzero(np.diff(anew.trace.noise))) <= options.noise_period).all()
 
@@ -397,50 +396,3 @@ def test_what_streamed_bases_cannot_do_is_refused():
     words = r"memory_limit=1e\+05 bytes is too small for 60 rows.*needed at least 1.26e\+05"
     refused(words, ComputedBases, X, X, RBF(1.0), 1e5)
     ComputedBases(X, X, RBF(1.0), ComputedBases.least_bytes(60))
-
-
-# --- low rank -----------------------------------------------------------------------------------
-
-
-def near(n, seed, d=2):
-    rng = fixed_rng(seed)
-    X = rng.uniform(-1.5, 1.5, size=(n, d))
-    return X, np.sin(2 * X[:, 0]) + 0.4 * rng.normal(size=n)
-
-
-def low_rank(X, centres, kernel, limit=2e7):
-    return LowRankColumns.of(ComputedBases(X, centres, kernel, limit), True)
-
-
-@given(st.integers(0, 10_000), st.integers(1, 2), st.booleans())
-@settings(max_examples=15)
-def test_low_rank_factors_have_every_value(seed, d, others):
-    X = near(700, seed, d)[0]
-    X[:3] += 30.0  # outliers, which need pivots of their own
-    centres = near(600, seed + 1, d)[0] if others else X.copy()
-    for kernel in [RBF(4.0), MatrixRBF(np.eye(d) + 0.3, 4.0)]:
-        found = low_rank(X, centres, kernel)
-        assert found.L.shape[1] < len(centres) / 8
-        np.testing.assert_allclose(found.L @ found.F.T, kernel(X, centres), atol=2e-12)
-        some = slice(0, 9)
-        unit = found.L @ found.coordinates(some)[:-1] + found.coordinates(some)[-1]
-        np.testing.assert_allclose(unit, found.take(np.arange(9)), atol=2e-12)
-        taken = 8 * found.L.shape[1] * (len(X) + (len(centres) if others else 0))
-        assert found.bases.memory_limit + taken == 2e7
-        assert low_rank(X, centres, kernel, 1.05 * ComputedBases.least_bytes(700)) is None
-        assert low_rank(X, centres, FunctionKernel(lambda A, B, _, same=kernel: same(A, B))) is None
-
-
-@pytest.mark.parametrize("name", ["normal", "logit"])
-def test_a_fit_by_low_rank_factors_is_that_of_streamed_bases(monkeypatch, name):
-    X, target = near(700, 5)
-    target = target if name == "normal" else np.sign(target)
-    problem = EvidenceProblem(ComputedBases(X, X, RBF(3.0), 2e7), target, name)
-    assert isinstance(columns_of(problem), LowRankColumns)
-    by_factors = fit_rvm(problem)
-    monkeypatch.setattr(columns, "_ROUNDS", 0)
-    assert not isinstance(columns_of(problem), LowRankColumns)
-    other = fit_rvm(problem)
-    # what both searches leave: changes that gain less than 1e-4
-    assert by_factors.log_evidence == pytest.approx(other.log_evidence, abs=1e-3)
-    np.testing.assert_allclose(by_factors.latent, other.latent, atol=1e-2)

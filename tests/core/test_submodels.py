@@ -14,10 +14,8 @@ from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Probit
 from pcvm_pymc.core.pieces.probit import ndtr
-from pcvm_pymc.core.projection import SearchOptions, Submodel, Target, default_sizes, project_path
+from pcvm_pymc.core.projection import Submodel, Target, default_sizes, project_path
 from pcvm_pymc.core.projection.submodel import addition_gains, fit_submodel, row_terms
-
-EXACT = SearchOptions(tol=1e-12)
 
 
 def labels(n=40, n_basis=12, seed=0, **kwargs):
@@ -106,7 +104,7 @@ def test_a_sparse_reference_in_the_span_is_recovered():
     weight = np.zeros(20)
     weight[[2, 5, 11, 16]] = problem.sign[[2, 5, 11, 16]] * np.array([1.0, 2.0, 1.5, 0.8])
     problem = replace(problem, probability=ndtr(problem.Phi @ weight - 0.2), ridge=1e-12)
-    path = project_path(problem, [2, 4, 8, 20], EXACT)
+    path = project_path(problem, [2, 4, 8, 20], tol=1e-12)
     assert path.kl[0] < 1e-3
     assert path.kl[2] < 1e-9  # greedily four vectors more than it takes
     assert_allclose(path.dense_weight(2, 20), weight, atol=1e-3)
@@ -177,12 +175,6 @@ def test_sizes_by_default():
     assert sizes[-1] == 400
     assert (np.diff(sizes) > 0).all()
     assert len(sizes) < 35
-    assert project_path(labels()).sizes.tolist() == default_sizes(12).tolist()
-
-
-def test_bad_sizes():
-    refused("from 0 to 12", project_path, labels(), [13])
-    refused("from 0 to 12", project_path, labels(), [])
 
 
 @given(SEEDS, st.integers(2, 5))

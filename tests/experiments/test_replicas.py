@@ -209,8 +209,3 @@ def test_estimators_draw():
     assert model.n_iter_ != other.n_iter_
     label = np.where(target > 0.1, "high", "low")
     assert random.RandomRVMClassifier(width=2.0, random_state=0).fit(x, label).score(x, label) > 0.8
-
-
-def test_methods_that_have_moved_are_named():
-    with pytest.raises(ValueError, match=r"is now .*chmielewski2019_random"):
-        fit_rvm(EvidenceProblem(np.ones((3, 1)), np.ones(3)), method="random")

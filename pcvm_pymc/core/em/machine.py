@@ -155,16 +155,14 @@ def initial_state(problem: Problem, start: Start) -> EMState:
     return _state(problem, _first_point(rows_of(problem), start))
 
 
-def log_posterior(
-    problem: Problem, weight: Array, bias: Any, latent: Array, width: Any = None
-) -> float:
+def log_posterior(problem: Problem, weight: Array, bias: Any, latent: Array) -> float:
     """Return log p(y | w, b) + log p(w) + log p(b), precisions integrated out (chen2009 eqs. 21-22).
 
-    A width with a prior adds its log density; `width` defaults to the problem's.
+    A width with a prior adds its log density.
     """
     value = problem.likelihood.log_likelihood(latent, problem.label)
     if problem.moves is not None:
-        value += problem.moves.log_density(problem.width if width is None else width)
+        value += problem.moves.log_density(problem.width)
     return value + problem.log_prior(weight, bias)
 
 

@@ -184,7 +184,7 @@ class StreamedRows(_Rows):
         """Return the start; of several scores slopes are those of the likelihood's first responses."""
         if response is not None:
             raise ValueError(
-                "start.response was given for a streamed design, whose rows are not in memory; needed None"
+                "start.response is for rows in memory; needed None for those in chunks"
             )
         if self.problem.n_scores == 1:
             return self.at(weight, bias, None, curved=True)

@@ -12,7 +12,6 @@ from pcvm_pymc.core.evidence.problem import (
 )
 from pcvm_pymc.core.evidence.relevance import (
     METHODS,
-    check_method,
     fit_batch,
     fit_rvm,
     fit_sequential,

@@ -1,14 +1,16 @@
 """The bases in a model: the weights' posterior at given precisions, and what each change would gain."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from pcvm_pymc.core.design import row_blocks
-from pcvm_pymc.core.evidence.columns import Columns, Index, LowRankColumns, SummedColumns
+from pcvm_pymc.core.evidence.columns import Columns, Index, SummedColumns
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 
@@ -122,6 +124,42 @@ def factor_of(Z: Array, curvature: Array) -> Array:
     return R
 
 
+class _Place(NamedTuple):
+    """A point v of Newton's method, what rows Z say there, and the log posterior of v."""
+
+    v: Array
+    latent: Array
+    Z: Array
+    score: Array
+    curvature: Array
+    value: float
+
+
+def _newton(place: _Place, moved: Callable[[_Place, Array, float], _Place]) -> tuple[_Place, Array]:
+    """Return the maximum under a standard normal prior, and the factor of minus the Hessian there.
+
+    `moved` returns the place that a share of a step leads to. Steps are halved until one does not fall.
+    """
+    R, last = factor_of(place.Z, place.curvature), np.inf
+    for _ in range(_NEWTON_STEPS):
+        gradient = place.Z.T @ place.score - place.v
+        step = dpotrs(R, gradient)[0] if len(gradient) else gradient
+        decrement = float(gradient @ step)
+        if decrement <= _NEWTON_DECREMENT or (decrement < 1e-8 and decrement >= last):
+            break
+        last = decrement
+        for halvings in range(30):
+            new = moved(place, step, 0.5**halvings)
+            if new.value >= place.value - 1e-13 * (1.0 + abs(place.value)):
+                break
+        else:
+            break
+        if new.Z is not place.Z or not np.array_equal(new.curvature, place.curvature):
+            R = factor_of(new.Z, new.curvature)
+        place = new
+    return place, R
+
+
 def posterior(
     Phi: Array, alpha: Array, target: Array, likelihood: Likelihood, start: Array | None = None
 ) -> Posterior:
@@ -143,45 +181,29 @@ def posterior(
     """
     scale = 1.0 / np.sqrt(alpha)
     Z = Phi * scale  # in v = w / scale the prior is standard normal and no eigenvalue is below one
+
+    def at(v: Array, latent: Array) -> _Place:
+        value = likelihood.log_likelihood(latent, target) - 0.5 * float(v @ v)
+        score, curvature = likelihood.score(latent, target), likelihood.curvature(latent, target)
+        return _Place(v, latent, Z, score, curvature, value)
+
+    def moved(old: _Place, step: Array, share: float) -> _Place:
+        return at(old.v + share * step, old.latent + share * (Z @ step))
+
     v = np.zeros(len(alpha)) if start is None else start / scale
-    latent = Z @ v
-    value = likelihood.log_likelihood(latent, target) - 0.5 * float(v @ v)
-    curvature = likelihood.curvature(latent, target)
-    R, last = factor_of(Z, curvature), np.inf
-    for _ in range(_NEWTON_STEPS):
-        gradient = Z.T @ likelihood.score(latent, target) - v
-        step = dpotrs(R, gradient)[0] if len(v) else gradient
-        decrement = float(gradient @ step)
-        if decrement <= _NEWTON_DECREMENT or (decrement < 1e-8 and decrement >= last):
-            break
-        last, change = decrement, Z @ step
-        for halvings in range(30):
-            size = 0.5**halvings
-            point, there = v + size * step, latent + size * change
-            found = likelihood.log_likelihood(there, target) - 0.5 * float(point @ point)
-            if found >= value - 1e-13 * (1.0 + abs(value)):
-                break
-        else:
-            break
-        v, latent, value = point, there, found
-        new = likelihood.curvature(latent, target)
-        if not np.array_equal(new, curvature):
-            curvature, R = new, factor_of(Z, new)
-    half_log_det = float(np.log(np.abs(np.diag(R))).sum())
+    end, R = _newton(at(v, Z @ v), moved)
+    half_log_det = _half_log_det(R)
     if not likelihood.is_quadratic:
-        second = likelihood.hessian(latent, target)[:, 0, 0]
-        if not np.array_equal(second, curvature):  # not log-concave
+        second = likelihood.hessian(end.latent, target)[:, 0, 0]
+        if not np.array_equal(second, end.curvature):  # not log-concave
             sign, log_det = np.linalg.slogdet(np.eye(len(v)) + (Z.T * second) @ Z)
             half_log_det = 0.5 * float(log_det) if sign > 0 else half_log_det
-    return Posterior(
-        mean=scale * v,
-        factor=R,
-        alpha=alpha,
-        latent=latent,
-        score=likelihood.score(latent, target),
-        curvature=curvature,
-        log_evidence=value - half_log_det,
-    )
+    value = end.value - half_log_det
+    return Posterior(scale * end.v, R, alpha, end.latent, end.score, end.curvature, value)
+
+
+def _half_log_det(R: Array) -> float:
+    return float(np.log(np.abs(np.diag(R))).sum())
 
 
 def posterior_of(
@@ -205,31 +227,14 @@ def posterior_of(
         return posterior(columns.take(index), alpha, target, likelihood, mean)
     some, scale = columns.among(index), 1.0 / np.sqrt(alpha)
 
-    def at(v: Array) -> tuple[float, Array]:
+    def at(v: Array) -> _Place:
         found = some.triangle(scale * v)
-        return found.log_likelihood - 0.5 * float(v @ v), found.factor
+        T, value = found.factor, found.log_likelihood - 0.5 * float(v @ v)
+        return _Place(v, np.empty(0), T[:, :-1] * scale, T[:, -1], np.ones(len(T)), value)
 
-    v, last = mean / scale, np.inf
-    value, T = at(v)
-    for _ in range(_NEWTON_STEPS):
-        Z, ones = T[:, :-1] * scale, np.ones(len(T))
-        R, gradient = factor_of(Z, ones), Z.T @ T[:, -1] - v
-        step = dpotrs(R, gradient)[0] if len(v) else gradient
-        decrement = float(gradient @ step)
-        if decrement <= _NEWTON_DECREMENT or (decrement < 1e-8 and decrement >= last):
-            break
-        last = decrement
-        for halvings in range(30):
-            point = v + 0.5**halvings * step
-            found, there = at(point)
-            if found >= value - 1e-13 * (1.0 + abs(value)):
-                break
-        else:
-            break
-        v, value, T = point, found, there
-    half_log_det = float(np.log(np.abs(np.diag(R))).sum())
-    latent = np.empty(0)
-    return Posterior(scale * v, R, alpha, latent, T[:, -1], ones, value - half_log_det)
+    end, R = _newton(at(mean / scale), lambda old, step, share: at(old.v + share * step))
+    value = end.value - _half_log_det(R)
+    return Posterior(scale * end.v, R, alpha, end.latent, end.score, end.curvature, value)
 
 
 @dataclass(frozen=True)
@@ -300,14 +305,6 @@ def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Mode
     root = np.sqrt(end.curvature)
     S, Q = np.empty(columns.shape[1]), np.empty(columns.shape[1])
     upper, lower = end.orthogonal(Phi)
-    if isinstance(columns, LowRankColumns):  # the same in as many rows as the rank
-        R = columns.triangle(root, np.column_stack([upper, end.score / root.clip(_TINY)]))
-        n_rows = columns.L.shape[1] + 1
-        for some in row_blocks(columns.shape[1], _BLOCK):
-            weighted = R[:, :n_rows] @ columns.coordinates(some)
-            Q[some] = R[:, -1] @ weighted
-            S[some] = sum_of_squares((R[:, n_rows:-1], lower), weighted)
-        return ActiveSet(index, alpha, end.mean, end.covariance, S, Q, end.log_evidence)
     left = np.column_stack([root[:, None] * upper, end.score])
 
     def scan(place: Index) -> None:

@@ -1,7 +1,6 @@
 """Classes from the bottom up: mPCVM2 (Lyu et al. 2020, Algorithm 2, corrected), mRVM1, and two classes."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -381,11 +380,7 @@ class Search:
 
 
 @threads_by_size
-def fit_bottom_up(
-    problem: Problem,
-    options: BottomUpOptions | None = None,
-    callback: Callable[[int, float], None] | None = None,
-) -> EMResult:
+def fit_bottom_up(problem: Problem, options: BottomUpOptions | None = None) -> EMResult:
     """Add, delete and re-estimate bases one at a time: mPCVM2 with signs, mRVM1 shared without.
 
     Under the probit, with signs, it is the PCVM of two classes from the bottom up: the same search for one
@@ -400,8 +395,6 @@ def fit_bottom_up(
         ``bias="prior"`` so has the constant, which the papers lack. The precisions are estimated, their
         logarithms flat: the numbers of the hyperprior are not used.
     options : BottomUpOptions, optional
-    callback : callable, optional
-        Called with the epoch's number and log posterior after each epoch.
 
     Returns
     -------
@@ -429,8 +422,6 @@ def fit_bottom_up(
     Learning Systems 25(2), 356-369.
     """
     check_fixed_bases(problem, "bottom-up")
-    if problem.shared and problem.is_signed:
-        raise ValueError("shared precisions need free weights: sign=None, found signs")
     options = options or BottomUpOptions()
     search = Search(problem, options)
     trace = [(search.log_posterior(), 0, np.nan, problem.width)]
@@ -440,8 +431,6 @@ def fit_bottom_up(
         n_active = int(np.count_nonzero(search.weight))
         trace.append((search.log_posterior(), n_active, search.bases.moved, problem.width))
         PROGRESS.debug("epoch %d, log posterior %.6g", n_iter, trace[-1][0])
-        if callback is not None:
-            callback(n_iter, trace[-1][0])
         if not is_structural and moved < options.tol:
             status = Status.CONVERGED
             break

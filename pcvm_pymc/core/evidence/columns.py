@@ -3,12 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dtrsm
-from scipy.linalg.lapack import dpstrf
 
 from pcvm_pymc.core.design import BasisFunctions, StreamedDesign, row_blocks
 from pcvm_pymc.core.pieces.kernels import KernelPiece
@@ -21,11 +18,6 @@ type Index = NDArray[np.int64]
 _LEAST_SQUARE = 1e-280  # norm of a column that counts: below, variances of weights overflow
 _VALUES = 2**16  # of a block that is squared: it fits into the cache
 _ROWS, _COLUMNS = 2048, 1024  # of a streamed block: larger ones are no faster
-_OFFERED = 512  # points among which pivots of a low-rank factor are chosen at a time
-_ROUNDS = 10  # of pivots: an outlier may need one of its own
-_LEAST = 1e-13  # of the diagonal that is left: below, rounding makes pivots equal
-_ERROR = 1e-12  # of a value of a basis function, of which the largest are one
-_NEAR = 1e-2  # smallest norm of a basis function whose digits its factors tell; at a row it is one
 _COPIES = 3  # of the candidates' columns: themselves, weighted, and LAPACK's
 _CANDIDATES = 64  # columns that a memory limit has to have room for
 
@@ -76,10 +68,6 @@ class ComputedBases:
     def shape(self) -> tuple[int, int]:
         """(n_obs, n_basis)."""
         return len(self.X), len(self.centres)
-
-    def roots(self, rows: slice) -> Any:
-        """Return what some rows are multiplied by, shape (n_rows, 1); one where rows have no weights."""
-        return 1.0 if self.root is None else self.root[rows, None]
 
 
 def norms(square: Array) -> Array:
@@ -141,12 +129,9 @@ class StreamedColumns:
         What they are divided by, infinite where they count as zeros.
     """
 
-    def __init__(self, bases: ComputedBases, bias: bool, norm: Array | None = None) -> None:
+    def __init__(self, bases: ComputedBases, bias: bool) -> None:
         self.bases, self.first = bases, int(bias)
         self.shape = len(bases.X), bases.shape[1] + self.first
-        self.norm = self._norms() if norm is None else norm
-
-    def _norms(self) -> Array:
         square = np.zeros(self.shape[1])
 
         def add(place: Index) -> None:
@@ -154,7 +139,7 @@ class StreamedColumns:
                 square[place] += np.einsum("ij,ij->j", Phi, Phi)
 
         self.for_each_block(add)
-        return norms(square)
+        self.norm = norms(square)
 
     def take(self, place: Index) -> Array:
         """Return the columns of given indices, shape (n_obs, n_some)."""
@@ -181,7 +166,7 @@ class StreamedColumns:
                 if of_basis.any():
                     Phi[:, of_basis] = basis(X)
             if self.bases.root is not None:
-                Phi *= self.bases.roots(rows)
+                Phi *= self.bases.root[rows, None]
             yield rows, Phi
 
     def products(self, left: Array, weight: Array, place: Index) -> tuple[Array, Array]:
@@ -201,82 +186,6 @@ class StreamedColumns:
         places = [np.arange(some.start, some.stop) for some in row_blocks(self.shape[1], size)]
         with one_blas_thread(), ThreadPoolExecutor(n_jobs) as pool:
             list(pool.map(function, places))
-
-
-class LowRankColumns(StreamedColumns):
-    """Streamed columns of a kernel matrix of low rank, ``Phi = L F'`` to 1e-12: a scan computes none of them.
-
-    So it is with smooth kernels of few features.
-
-    Attributes
-    ----------
-    L : ndarray, shape (n_obs, rank)
-    F : ndarray, shape (n_basis, rank)
-    """
-
-    def __init__(self, bases: ComputedBases, bias: bool, L: Array, F: Array) -> None:
-        self.L, self.F = L, F
-        super().__init__(bases, bias, np.ones(len(F) + int(bias)))
-        R = self.triangle(np.ones(len(L)), np.empty((len(L), 0)))
-        blocks = row_blocks(self.shape[1], _ROWS)
-        norms = [np.linalg.norm(R @ self.coordinates(some), axis=0) for some in blocks]
-        self.norm = np.concatenate(norms)
-
-    def coordinates(self, some: slice) -> Array:
-        """Return what columns are of [L, 1], shape (rank + 1, n_some)."""
-        number = np.arange(some.start, some.stop) - self.first
-        out = np.zeros((self.L.shape[1] + 1, len(number)))
-        out[:-1, number >= 0] = self.F[number[number >= 0]].T
-        out[-1, number < 0] = 1.0
-        return out / self.norm[some]
-
-    def triangle(self, root: Array, left: Array) -> Array:
-        """Return the triangular factor of ``[diag(root) [L, 1], left]``, block after block of rows.
-
-        L and ones are those of rows without weights.
-        """
-        R = np.empty((0, self.L.shape[1] + 1 + left.shape[1]))
-        for rows in row_blocks(len(self.L), _ROWS):
-            weight = root[rows, None] * self.bases.roots(rows)
-            block = np.hstack([weight * self.L[rows], weight, left[rows]])
-            R = np.linalg.qr(np.vstack([R, block]), mode="r")
-        return R
-
-    @classmethod
-    def of(cls, bases: ComputedBases, bias: bool) -> "LowRankColumns | None":
-        """Return the columns; None for a rank above 511, an eighth of the bases, or half of the memory.
-
-        The kernel is a correlation, so that what a pivoted Cholesky factorisation leaves of its diagonal
-        bounds what it leaves of every value: ``|k(x, z) - l_x' l_z| <= sqrt(d_x d_z)``.
-        """
-        X, centres, kernel, limit = bases.X, bases.centres, bases.kernel, bases.memory_limit
-        is_same = X is centres or np.array_equal(X, centres)
-        points = np.asarray(centres if is_same else np.vstack([centres, X]), dtype=float)
-        room = min(limit / 2.0, limit - bases.least_bytes(len(X)))
-        most = min(int(room / (8.0 * len(points))), len(centres) // 8, _OFFERED - 1)
-        if not kernel.is_correlation or most < 1 or len(points) < _OFFERED:
-            return None
-        chosen: Index = np.empty(0, dtype=np.int64)
-        offered = np.linspace(0, len(points) - 1, _OFFERED).astype(np.int64)
-        for _ in range(_ROUNDS):
-            offered = np.union1d(chosen, offered)
-            R, pivot, rank, _ = dpstrf(kernel(points[offered], points[offered]), tol=_LEAST)
-            if rank > most:
-                return None
-            chosen = offered[pivot[:rank] - 1]
-            basis, factor = BasisFunctions(points[chosen], kernel), np.empty((len(points), rank))
-            for rows in row_blocks(len(points), _ROWS):
-                part = dtrsm(1.0, R[:rank, :rank], basis(points[rows]).T, trans_a=True)
-                factor[rows] = part.T
-            left = 1.0 - np.einsum("ij,ij->i", factor, factor)
-            worst = np.flatnonzero(left > _ERROR)
-            if len(worst) == 0:
-                bases = replace(bases, memory_limit=limit - factor.nbytes)
-                out = cls(bases, bias, factor[-len(X) :], factor[: len(centres)])
-                largest = 1.0 if bases.root is None else bases.root.max()
-                return out if out.norm.min() > _NEAR * largest else None
-            offered = worst[np.argsort(-left[worst], kind="stable")[:_OFFERED]]
-        return None
 
 
 # --- rows that lie elsewhere -----------------------------------------------------------------------

@@ -15,7 +15,6 @@ from pcvm_pymc.core.evidence.columns import (
     ComputedBases,
     DenseColumns,
     Index,
-    LowRankColumns,
     StreamedColumns,
     SummedColumns,
 )
@@ -46,10 +45,7 @@ class EvidenceProblem:
     Parameters
     ----------
     Phi, target, likelihood, bias, constant
-        See the attributes; the likelihood may be given by its name.
-    noise : float, optional
-        Known scale of numbers around the latent function; None leaves it as the likelihood has it, to be
-        estimated where that has NaN.
+        See the attributes; the likelihood may be given by its name. A noise of NaN is estimated.
 
     Attributes
     ----------
@@ -73,7 +69,7 @@ class EvidenceProblem:
     Raises
     ------
     ValueError
-        If the likelihood is unknown, the noise cannot be used, or a number has the weight zero.
+        If the likelihood is unknown, or a number has the weight zero.
     """
 
     Phi: Any
@@ -89,23 +85,11 @@ class EvidenceProblem:
         target: Array,
         likelihood: str | Likelihood = "normal",
         *,
-        noise: float | None = None,
         bias: bool = True,
         constant: Array | None = None,
     ) -> None:
         piece: Any = as_likelihood(likelihood, _LIKELIHOODS)
         is_scale = isinstance(getattr(piece, "base", piece), ScaleLikelihood)
-        if is_scale:
-            piece = piece if noise is None else piece.with_noise(noise)
-            found = piece.noise
-            if not (np.isfinite(found) and found > 0) and not (noise is None and np.isnan(found)):
-                raise ValueError(
-                    f"noise={found} must be positive and finite, or None to estimate it"
-                )
-        elif noise is not None:
-            raise ValueError(
-                f"noise={noise} was given with likelihood={piece.name!r}, which has none"
-            )
         if isinstance(Phi, StreamedDesign) and piece.targets == "numbers":
             raise ValueError(
                 f"rows that lie elsewhere need labels; found likelihood={piece.name!r}: give basis functions "
@@ -122,7 +106,7 @@ class EvidenceProblem:
         self.__dict__.update(fields, constant=constant, given=given)
 
     @classmethod
-    def of(cls, problem: Problem, *, noise: float | None = None) -> "EvidenceProblem":
+    def of(cls, problem: Problem) -> "EvidenceProblem":
         """Return the problem whose evidence is maximised for one that any solver may be given.
 
         Its hyperprior is not used: log precisions are flat, as in the papers.
@@ -132,8 +116,6 @@ class EvidenceProblem:
         problem : Problem
             Of a row of `FAMILY` with the solver ``"evidence"``. Under ``bias="prior"`` the constant is one
             of the bases, under ``"none"`` it is not.
-        noise : float, optional
-            As for the class.
 
         Raises
         ------
@@ -141,8 +123,7 @@ class EvidenceProblem:
             If the problem is of another row, its bases are not fixed, or its bias is free.
         """
         check_fixed_bases(problem, "evidence")
-        has_bias = problem.bias == "prior"
-        return cls(problem.Phi, problem.label, problem.likelihood, noise=noise, bias=has_bias)
+        return cls(problem.Phi, problem.label, problem.likelihood, bias=problem.bias == "prior")
 
     @property
     def noise(self) -> float | None:
@@ -230,8 +211,7 @@ class EvidenceProblem:
 def columns_of(problem: EvidenceProblem) -> Columns:
     """Return the problem's bases as columns of unit norm, so that units have no effect."""
     if isinstance(problem.Phi, ComputedBases):
-        at = problem.Phi, problem.bias
-        return LowRankColumns.of(*at) or StreamedColumns(*at)
+        return StreamedColumns(problem.Phi, problem.bias)
     if isinstance(problem.Phi, StreamedDesign):
         return SummedColumns.of(problem.Phi, problem.likelihood, problem.bias)
     return DenseColumns(problem.Phi, problem.constant if problem.bias else None)
@@ -260,12 +240,6 @@ def check_fixed_bases(problem: Problem, solver: str) -> None:
         raise ValueError(
             f"{solver!r} takes basis functions as they are; found a width that may move, needed a number"
         )
-    in_chunks = solver == "bottom-up" and isinstance(problem.Phi, StreamedDesign)
-    if not isinstance(problem.Phi, np.ndarray) and not in_chunks:
-        raise ValueError(
-            f"{solver!r} has all basis functions in memory; found Phi of type "
-            f"{type(problem.Phi).__name__}, needed an array"
-        )
     if problem.bias == "free":
         raise ValueError(
             f"bias='free' has no precision for {solver!r} to estimate; use 'prior' or 'none'"
@@ -287,7 +261,8 @@ def rotated_problem(
     likelihood : Normal or Weighted, optional
         Its number of rows is by default theirs, or the sum of their weights.
     """
-    total, R, origin = 0.0, None, 0.0
+    total, origin = 0.0, 0.0
+    R: Any = None
     for Phi, observed in blocks:
         target, weight = plain_target(observed), row_weight(observed)
         if R is None:  # it moves the first row of R alone
@@ -297,8 +272,6 @@ def rotated_problem(
             block *= np.sqrt(weight)[:, None]
         total += len(target) if weight is None else float(weight.sum())
         R = np.linalg.qr(block if R is None else np.vstack([R, block]), mode="r")
-    if R is None:
-        raise ValueError("there are no rows; needed one or more")
     Phi = np.asfortranarray(R[:, 1:-1])
     base: Any = likelihood.base if isinstance(likelihood, Weighted) else likelihood or Normal()
     target = R[:, -1] + origin * R[:, 0]

@@ -397,16 +397,6 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
     )
 
 
-def check_method(method: str) -> None:
-    """Raise unless a search of that name exists."""
-    if isinstance(method, str) and method == "random":
-        raise ValueError(
-            "method='random', a paper's, is now pcvm_pymc.experiments.replicas.chmielewski2019_random; "
-            "use it, or 'sequential'"
-        )
-    check_choice("method", method, tuple(METHODS))
-
-
 METHODS = {"sequential": fit_sequential, "batch": fit_batch}
 
 
@@ -431,7 +421,7 @@ def fit_rvm(
     ValueError
         If the method is unknown.
     """
-    check_method(method)
+    check_choice("method", method, tuple(METHODS))
     options = options or EvidenceOptions()
     starts = options.noise_starts[: None if problem.noise_is_estimated else 1]
     fits = [METHODS[method](problem, replace(options, noise_starts=(each,))) for each in starts]

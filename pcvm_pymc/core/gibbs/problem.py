@@ -33,30 +33,28 @@ def check_gibbs(problem: Problem) -> None:
         is unknown, the prior is not one of Gamma precisions or is improper, or the bias is not under it.
     """
     check_solver(problem, "gibbs")
-    name, prior = problem.likelihood.name, problem.hyperprior
-    if name not in AUGMENTED:
-        raise ValueError(
-            f"a {name} likelihood has no responses that could be drawn; needed one of "
-            f"{sorted(AUGMENTED)}, or method='nuts'"
-        )
-    if np.isnan(augmented(problem.likelihood)).any():
-        raise ValueError(
-            f"likelihood={problem.likelihood} has an unknown parameter, which Gibbs does not draw; needed a "
-            "number, or method='nuts'"
-        )
-    if not isinstance(prior, Hyperprior):
-        raise ValueError(
-            f"a {prior.name} prior suits NUTS and is not what Gibbs draws from; needed a Hyperprior, or "
-            "method='nuts'"
-        )
+    likelihood, prior = problem.likelihood, problem.hyperprior
+    obstacles = (
+        (
+            likelihood.name not in AUGMENTED,
+            f"a {likelihood.name} likelihood has no responses to draw",
+        ),
+        (
+            np.isnan(augmented(likelihood)).any(),
+            f"likelihood={likelihood} has an unknown parameter, which Gibbs does not draw",
+        ),
+        (
+            not isinstance(prior, Hyperprior),
+            f"a {prior.name} prior suits NUTS and is not what Gibbs draws from",
+        ),
+        (problem.bias != "prior", f"bias={problem.bias!r}, and Gibbs needs bias='prior'"),
+    )
+    for is_met, words in obstacles:
+        if is_met:
+            raise ValueError(f"{words}; use method='nuts'")
     if not prior.is_proper:
         raise ValueError(
             f"hyperprior {prior} is improper: its posterior cannot be sampled; needed all positive"
-        )
-    if problem.bias != "prior" or problem.shared:
-        raise ValueError(
-            f"bias={problem.bias!r} and shared={problem.shared}; Gibbs needs bias='prior' and shared=False; "
-            "or use method='nuts'"
         )
 
 

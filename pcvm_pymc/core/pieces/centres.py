@@ -23,8 +23,6 @@ from pcvm_pymc.core.pieces.validation import (
     shown,
 )
 
-_OF_ROWS = ("kmeans++", "farthest")
-
 type Index = NDArray[np.intp]
 type SignRule = Callable[..., Array]
 type CentresLike = int | ArrayLike | tuple[ArrayLike, ArrayLike] | None
@@ -182,13 +180,7 @@ def rows_under(points: Array, X: Array) -> Index:
     return np.append(first, -1)[found]
 
 
-def as_centres(
-    basis: CentresLike,
-    X: Array,
-    label: NDArray[Any] | None,
-    *,
-    random_state: int | np.random.Generator | None = 0,
-) -> Centres:
+def as_centres(basis: CentresLike, X: Array, label: NDArray[Any] | None) -> Centres:
     """Return the centres of an argument ``basis=``.
 
     Parameters
@@ -199,7 +191,6 @@ def as_centres(
     X : ndarray, shape (n_obs, n_features)
     label : ndarray, shape (n_obs,), or None
         Labels, -1. or +1.; None where there is no sign rule.
-    random_state : int or numpy.random.Generator, optional
 
     Raises
     ------
@@ -210,7 +201,7 @@ def as_centres(
     if basis is None:
         return Centres(X, free, np.arange(len(X)))
     if isinstance(basis, Integral):
-        rows = choose_rows(X, label, int(basis), random_state=random_state, name="basis")
+        rows = choose_rows(X, label, int(basis), random_state=0, name="basis")
         return Centres(X[rows], free[rows], rows)
     if isinstance(basis, tuple) and len(basis) == 2:
         points = as_features(basis[0], "basis", X.shape[1])
@@ -240,9 +231,9 @@ def choose_basis(
     y : array_like, shape (n_obs,)
         Labels, two classes. The greater one has sign +1.
     n_basis : int
-    method : {"kmeans++", "farthest", "kmeans"}
+    method : {"kmeans++", "kmeans"}
         ``"kmeans++"`` draws rows with probability proportional to the squared distance to those
-        already chosen; ``"farthest"`` takes the farthest row each time, which covers outliers first;
+        already chosen;
         ``"kmeans"`` takes the means that k-means finds, which are no rows: none brings its own label along.
     random_state : int or numpy.random.Generator, optional
 
@@ -261,8 +252,7 @@ def choose_basis(
     References
     ----------
     D. Arthur and S. Vassilvitskii (2007), "k-means++: the advantages of careful seeding", SODA;
-    T. F. Gonzalez (1985), "Clustering to minimize the maximum intercluster distance", Theoretical
-    Computer Science 38; S. Lloyd (1982), "Least squares quantization in PCM", IEEE Transactions on
+    S. Lloyd (1982), "Least squares quantization in PCM", IEEE Transactions on
     Information Theory 28 (k-means).
 
     Examples
@@ -277,11 +267,11 @@ def choose_basis(
     X = as_features(X)
     label, _ = as_labels(y, len(X))
     check_seed("random_state", random_state)
-    check_choice("method", method, (*_OF_ROWS, "kmeans"))
+    check_choice("method", method, ("kmeans++", "kmeans"))
     if method == "kmeans":
         means, signs = choose_means(X, label, n_basis, random_state=random_state, name="n_basis")
         return means, np.asarray(signs)
-    rows = choose_rows(X, label, n_basis, method=method, random_state=random_state)
+    rows = choose_rows(X, label, n_basis, random_state=random_state)
     return X[rows], label[rows]
 
 
@@ -314,7 +304,6 @@ def choose_rows(
     label: NDArray[Any] | None,
     n_basis: int,
     *,
-    method: str = "kmeans++",
     random_state: int | np.random.Generator | None = None,
     name: str = "n_basis",
 ) -> Index:
@@ -322,16 +311,10 @@ def choose_rows(
 
     Each class has its share of them, at least one; `label` None is one class. Errors call the number `name`.
     """
-    check_choice("method", method, _OF_ROWS)
     groups = _groups(label, len(X))
     rng = np.random.default_rng(random_state)
-
-    def pick(rows: Index, size: int) -> Index:
-        if size == len(rows):
-            return rows
-        return _spread(X, rows, size, rng) if method == "kmeans++" else _farthest(X, rows, size)
-
-    chosen = list(map(pick, groups, _shares(groups, n_basis, name)))
+    pairs = zip(groups, _shares(groups, n_basis, name), strict=True)
+    chosen = [_spread(X, rows, size, rng) if size < len(rows) else rows for rows, size in pairs]
     return np.sort(np.concatenate(chosen))
 
 
@@ -444,16 +427,3 @@ def _lloyd(X: Array, means: Array) -> Array:
 def _frame(X: Array) -> tuple[Array, float]:
     """Return by what to centre and scale rows, so that squares neither over- nor underflow."""
     return X.mean(axis=0), float(np.ptp(X, axis=0).max())
-
-
-def _farthest(X: Array, rows: Index, size: int) -> Index:
-    """Return some of the rows by farthest-point traversal, from the one nearest to their mean."""
-    X = X[rows]
-    chosen = np.empty(size, dtype=np.intp)
-    nearest = np.full(len(X), np.inf)
-    chosen[0] = np.square(X - X.mean(axis=0)).sum(axis=1).argmin()
-    for k in range(1, size):
-        np.minimum(nearest, np.square(X - X[chosen[k - 1]]).sum(axis=1), out=nearest)
-        nearest[chosen[:k]] = -1.0
-        chosen[k] = nearest.argmax()
-    return rows[chosen]

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.row_weights import weighted_median
 from pcvm_pymc.core.pieces.transforms import Codes, View
 
 UNKNOWN = -1.0  # code of a level that no training row has
@@ -145,24 +146,12 @@ class Encoding:
                 levels = [*np.unique(values[:, j]).tolist(), UNKNOWN]  # NaN once, after all numbers
                 columns += [Column(j, n_widths, each, ordered=j in ordered) for each in levels]
             else:
-                middle = _median(values[~lacking, j], None if count is None else count[~lacking])
+                known = values[~lacking, j]
+                often = np.ones(len(known)) if count is None else count[~lacking]
+                middle = weighted_median(known, often) if len(known) else 0.0
                 columns.append(Column(j, n_widths, median=middle))
                 if lacking.any() and not lacking.all():
                     n_widths += 1
                     columns.append(Column(j, n_widths, np.nan))
             n_widths += 1
         return cls(tuple(columns))
-
-
-def _median(values: Array, count: Array | None) -> float:
-    """Return the median of values that count so often; zero of none."""
-    if not len(values):
-        return 0.0
-    if count is None:
-        return float(np.median(values))
-    order = np.argsort(values)
-    below = np.cumsum(count[order])
-    # as of each value so often: the mean of both in the middle
-    half = 0.5 * below[-1]
-    first, last = np.searchsorted(below, half, "left"), np.searchsorted(below, half, "right")
-    return float(0.5 * (values[order[first]] + values[order[min(last, len(order) - 1)]]))

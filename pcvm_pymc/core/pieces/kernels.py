@@ -21,13 +21,11 @@ def as_width(width: Any) -> Any:
     try:
         out = np.asarray(width, dtype=float)
     except (TypeError, ValueError):
-        raise ValueError(
-            f"width={shown(width)} is not a number; needed a positive one, such as select(X, y).width"
-        ) from None
+        out = np.empty(0)
     if out.ndim > 1 or out.size == 0 or not (np.isfinite(out).all() and (out > 0).all()):
         raise ValueError(
-            f"width={shown(width)} must be positive and finite, in the unit of X: one, or one for each "
-            "feature"
+            f"width={shown(width)} must be positive and finite, in the unit of X: a number, such as "
+            "select(X, y).width, or one for each feature"
         )
     return out if out.ndim else float(out)
 
@@ -36,7 +34,6 @@ class KernelPiece:
     """Base of all kernels k(x, z): called with rows and centres, it returns the basis functions."""
 
     name: ClassVar[str]
-    is_correlation: ClassVar[bool] = False  # positive semidefinite, with ones on the diagonal
     width: Any = np.nan
 
     def __call__(self, X: Array, centres: Array) -> Array:
@@ -89,7 +86,6 @@ class RBF(Radial):
     """``exp(-||x - z||^2 / width^2)`` (Chen et al. 2009 eq. 13)."""
 
     name: ClassVar[str] = "rbf"
-    is_correlation: ClassVar[bool] = True
 
     def profile(self, square: Array) -> Array:
         """Return exp(-s)."""
@@ -105,7 +101,6 @@ class Laplacian(Radial):
     """
 
     name: ClassVar[str] = "laplacian"
-    is_correlation: ClassVar[bool] = True
     order: ClassVar[int] = 1
     profile = RBF.profile
 
@@ -144,7 +139,6 @@ class MatrixRBF(KernelPiece):
     matrix: Any
     width: Any = 1.0
     name: ClassVar[str] = "matrix-rbf"
-    is_correlation: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         S = np.asarray(as_numbers(self.matrix, "matrix"), dtype=float)
@@ -266,10 +260,6 @@ class PerCentre(KernelPiece):
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
-        if len(self.width) != len(centres):
-            raise ValueError(
-                f"width has {len(self.width)} values; needed {len(centres)}, one for each centre"
-            )
         Phi = np.empty((len(X), len(centres)))
         distinct, group = np.unique(self.width, axis=0, return_inverse=True)
         for i, width in enumerate(distinct):
@@ -435,29 +425,6 @@ def median_distance(X: Array, order: int = 2) -> float:
     return float(np.median(_distances_within(X, order)))
 
 
-def width_grid(
-    X: Array, n_widths: int = 9, *, low: float = 0.2, high: float = 2.5, order: int = 2
-) -> Array:
-    """Return `n_widths` widths in geometric progression around the median distance of `X`.
-
-    Parameters
-    ----------
-    X : ndarray, shape (n_obs, n_features)
-    n_widths : int
-        Length of the grid.
-    low, high : float
-        Ends of the grid, as multiples of the median distance between rows that differ.
-    order : {1, 2}
-        Of the kernel.
-    """
-    return median_distance(X, order) * np.geomspace(low, high, n_widths)
-
-
-def width_from_gamma(gamma: float) -> float:
-    """Return the width of scikit-learn's RBF ``exp(-gamma ||x - z||^2)``: ``gamma ** -0.5``."""
-    return float(gamma) ** -0.5
-
-
-def width_from_lengthscale(ls: float) -> float:
-    """Return the width of PyMC's ``pm.gp.cov.ExpQuad(ls=ls)``: ``sqrt(2) * ls``."""
-    return float(np.sqrt(2.0) * ls)
+def width_grid(X: Array, n_widths: int = 9) -> Array:
+    """Return widths in geometric progression, from 0.2 to 2.5 times the median distance of rows."""
+    return median_distance(X) * np.geomspace(0.2, 2.5, n_widths)

@@ -292,9 +292,7 @@ class NormalProbability(Likelihood):
         curvature = phi * phi + self._residual(latent, target) * latent * phi
         return np.maximum(curvature, 0.0) / self.noise**2
 
-    def probability(self, latent: Array) -> Array:
-        """Return Phi(latent)."""
-        return probit.ndtr(latent)
+    probability = Probit.probability
 
 
 @dataclass(frozen=True)

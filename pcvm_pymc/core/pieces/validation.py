@@ -55,13 +55,10 @@ def _require(is_met: Any, name: str, value: Any, needed: str, optional: bool = F
     raise ValueError(f"{name}={shown(value)}; needed {needed}{' or None' * optional}")
 
 
-def check_whole(
-    name: str, value: Any, least: int, most: int | None = None, *, optional: bool = False
-) -> None:
-    """Raise unless a value is a whole number in a range, or None where it is optional."""
-    inside = is_real(value, Integral) and least <= value <= (np.inf if most is None else most)
-    span = f"of at least {least}" if most is None else f"from {least} to {most}"
-    _require(inside, name, value, f"a whole number {span}", optional)
+def check_whole(name: str, value: Any, least: int, *, optional: bool = False) -> None:
+    """Raise unless a value is a whole number of at least `least`, or None where it is optional."""
+    inside = is_real(value, Integral) and value >= least
+    _require(inside, name, value, f"a whole number of at least {least}", optional)
 
 
 def check_real(

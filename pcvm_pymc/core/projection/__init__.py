@@ -12,10 +12,5 @@ the categorical distributions under the multinomial probit, and each vector has 
 and predicts what other columns would gain, `path` selects columns greedily.
 """
 
-from pcvm_pymc.core.projection.path import (
-    ProjectionPath,
-    SearchOptions,
-    default_sizes,
-    project_path,
-)
+from pcvm_pymc.core.projection.path import ProjectionPath, default_sizes, project_path
 from pcvm_pymc.core.projection.submodel import Submodel, Target

@@ -12,12 +12,11 @@ from pcvm_pymc.core.pieces.centres import Centres, Index
 from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, PerCentre, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import shown
+from pcvm_pymc.core.pieces.validation import is_real, shown
 from pcvm_pymc.core.probabilities import class_probability
 from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.core.projection.path import (
     ProjectionPath,
-    SearchOptions,
     default_sizes,
     project_path,
 )
@@ -108,11 +107,6 @@ class Reference:
             self, centres=centres, probability=both[0], held_out=both[1], basis_width=basis_width
         )
 
-    @property
-    def is_rbf(self) -> bool:
-        """Whether the kernel is the RBF."""
-        return as_kernel(self.kernel).name == "rbf"
-
     def kernel_of(self, columns: Index | slice = slice(None)) -> KernelPiece:
         """Return the kernel of some of the bases, of their widths."""
         if self.basis_width is None:
@@ -122,11 +116,6 @@ class Reference:
     def design(self) -> Array:
         """Return all basis functions at the training inputs, shape (n_obs, n_basis)."""
         return self.kernel_of()(self.X, self.centres.points)
-
-    @property
-    def labels(self) -> Likelihood:
-        """How probabilities of labels depend on the latent function."""
-        return self.likelihood.of_labels
 
     def problem(
         self, Phi: Array, columns: Index | slice = slice(None), rows: Index | slice = slice(None)
@@ -146,7 +135,9 @@ class Reference:
         """Return what is to be approximated, by some of the bases on some of the rows."""
         p = self.probability if probability is None else probability
         weight = None if self.weight is None else self.weight[rows]
-        return Target(Phi, self.centres.signs_of(columns), p, weight, likelihood=self.labels)
+        return Target(
+            Phi, self.centres.signs_of(columns), p, weight, likelihood=self.likelihood.of_labels
+        )
 
 
 class Scored(NamedTuple):
@@ -165,21 +156,23 @@ def standard_error(log_density: Array) -> Array:
     return np.sqrt(n) * log_density.std(axis=1, ddof=1) if n > 1 else np.full(n_sizes, np.nan)
 
 
-def grown(
-    reference: Reference, sizes: Sequence[int] | None, options: SearchOptions | None
-) -> Scored:
+def grown(reference: Reference, sizes: Sequence[int] | None) -> Scored:
     """Add vectors until almost nothing is lost against an average.
 
     The loss of a row is the average's divergence from the submodel: what a comparison on observed labels
     estimates, without the noise of these. Its error is that of labels drawn from the average.
     """
-    n_basis, likelihood, Phi = len(reference.centres), reference.labels, reference.design()
+    n_basis, likelihood, Phi = (
+        len(reference.centres),
+        reference.likelihood.of_labels,
+        reference.design(),
+    )
     target = reference.target(Phi)
 
     def near(model: Submodel) -> bool:
         return target.divergence(model.latent) <= _NEAR
 
-    path = project_path(target, sizes_of("auto", sizes, n_basis, n_basis), options, until=near)
+    path = project_path(target, sizes_of("auto", sizes, n_basis, n_basis), until=near)
     enough = np.flatnonzero(path.kl <= _NEAR)
     each = [class_probability(likelihood, latent) for latent in path.latent(Phi)]
     expected, held_out = reference.probability, np.asarray(reference.held_out)
@@ -225,22 +218,20 @@ def cross_validated(
     sizes: Sequence[int],
     folds: Sequence[tuple[np.ndarray, np.ndarray]],
     fit: Callable[[Problem], EMResult],
-    *,
-    options: SearchOptions | None = None,
 ) -> Array:
     """Return held-out log densities, shape (n_sizes + 1, n_obs); the last is the dense reference's.
 
     `fit` is that of a fold's reference.
     """
     density = np.empty((len(sizes) + 1, len(Phi)))
-    likelihood = reference.labels
+    likelihood = reference.likelihood.of_labels
     for train, test in folds:
         columns = reference.centres.columns_of(train)
         basis, held_out = Phi[np.ix_(train, columns)], Phi[np.ix_(test, columns)]
         dense = fit(reference.problem(basis, columns, train))
         possible = [min(size, len(columns)) for size in sizes]
         probability = likelihood.probability(dense.latent)
-        path = project_path(reference.target(basis, columns, probability, train), possible, options)
+        path = project_path(reference.target(basis, columns, probability, train), possible)
         at = np.searchsorted(path.sizes, possible)
         latent = [*path.latent(held_out)[at], held_out @ dense.weight + dense.bias]
         density[:, test] = [likelihood.log_density(each, reference.label[test]) for each in latent]
@@ -251,7 +242,7 @@ def sizes_of(size: Any, sizes: Any, n_basis: int, most: int) -> list[int]:
     """Return the path's sizes in ascending order, the chosen one among them; by default up to `most`."""
 
     def fits(n: Any) -> bool:
-        return isinstance(n, Integral) and not isinstance(n, bool) and 0 <= int(n) <= n_basis
+        return is_real(n, Integral) and 0 <= n <= n_basis
 
     given = list(sizes) if isinstance(sizes, list | tuple | range | np.ndarray) else []
     if sizes is not None and not (given and all(map(fits, given))):

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import threads_by_size
-from pcvm_pymc.core.pieces.validation import check_real
 from pcvm_pymc.core.projection.submodel import (
     Columns,
     Submodel,
@@ -17,35 +16,8 @@ from pcvm_pymc.core.projection.submodel import (
     fit_submodel,
 )
 
+_LEAST_GAIN = 1e-6  # nats per row of a further column, below which the path stops to grow
 _MOST_PRUNED = 6  # additions at one size of which each brings another weight to zero
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """How columns are selected: forward, by Rao's score statistic.
-
-    Parameters
-    ----------
-    tol : float
-        Nats per row: the selection ends, and later sizes repeat its last model, once no addition gains
-        more.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pcvm_pymc import PCVMClassifier, project
-    >>> X = np.random.default_rng(0).normal(size=(30, 2))
-    >>> dense = PCVMClassifier(width=1.0).fit(X, X[:, 0] > 0)
-    >>> options = SearchOptions(tol=0.05)
-    >>> rough = project(dense, X, X[:, 0] > 0, size=9, options=options)
-    >>> len(rough.classifier.weight_) < 9
-    True
-    """
-
-    tol: float = 1e-6
-
-    def __post_init__(self) -> None:
-        check_real("tol", self.tol)
 
 
 @dataclass(frozen=True)
@@ -98,7 +70,7 @@ def default_sizes(largest: int) -> NDArray[np.int64]:
     return np.array(sorted(sizes))
 
 
-def _grown(target: Target, model: Submodel, size: int, options: SearchOptions) -> Submodel:
+def _grown(target: Target, model: Submodel, size: int, tol: float) -> Submodel:
     """Return the model with columns added until it has `size`, or none gains more than the tolerance.
 
     An addition may bring another weight to zero; after a few of these the model stays smaller.
@@ -108,7 +80,7 @@ def _grown(target: Target, model: Submodel, size: int, options: SearchOptions) -
             break
         gain = addition_gains(target, model)
         new = fit_submodel(target, [*model.columns, int(gain.argmax())], model)
-        if not new.objective < model.objective - options.tol:
+        if not new.objective < model.objective - tol:
             break
         model = new
     return model
@@ -117,9 +89,9 @@ def _grown(target: Target, model: Submodel, size: int, options: SearchOptions) -
 @threads_by_size
 def project_path(
     target: Target,
-    sizes: Sequence[int] | None = None,
-    options: SearchOptions | None = None,
+    sizes: Sequence[int],
     *,
+    tol: float = _LEAST_GAIN,
     until: Callable[[Submodel], bool] | None = None,
 ) -> ProjectionPath:
     """Select the columns of submodels of given sizes, to lose little in Kullback-Leibler divergence.
@@ -130,9 +102,10 @@ def project_path(
     Parameters
     ----------
     target : Target
-    sizes : sequence of int, optional
-        Numbers of vectors, 0 being the bias alone. Default: `default_sizes` up to 30.
-    options : SearchOptions, optional
+    sizes : sequence of int
+        Numbers of vectors, 0 being the bias alone, at most that of the columns.
+    tol : float
+        Columns are added while one lowers the objective, nats per row, by more than this.
     until : callable, optional
         ``(submodel) -> bool``, asked at each of the sizes: the path ends with the first that is enough.
 
@@ -140,27 +113,18 @@ def project_path(
     -------
     ProjectionPath
 
-    Raises
-    ------
-    ValueError
-        If `sizes` is empty, or one is negative or exceeds the number of columns.
-
     References
     ----------
     J. Piironen, M. Paasiniemi and A. Vehtari (2020), "Projective inference in high-dimensional problems:
     prediction and feature selection", Electronic Journal of Statistics 14(1).
     """
-    options, n_basis = options or SearchOptions(), target.Phi.shape[1]
-    if sizes is None:
-        sizes = default_sizes(min(30, n_basis)).tolist()
+    n_basis = target.Phi.shape[1]
     wanted = sorted({int(size) for size in sizes})
-    if not wanted or wanted[0] < 0 or wanted[-1] > n_basis:
-        raise ValueError(f"sizes={wanted}; needed whole numbers from 0 to {n_basis}, the bases")
     path: list[Submodel] = []
     model = fit_submodel(target, [])
     for size in wanted:
         if size < n_basis:
-            model = _grown(target, model, size, options)
+            model = _grown(target, model, size, tol)
         else:  # nothing to select: the constrained optimum on all columns
             full = fit_submodel(target, range(n_basis), model)
             model = min(model, full, key=lambda each: each.objective)
