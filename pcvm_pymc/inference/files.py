@@ -1,23 +1,17 @@
-"""Files on disk: written completely or not at all, with checksums that are verified when they are read."""
+"""Files on disk: written completely or not at all, and folders that one process has."""
 
-import hashlib
-import io
 import os
 import shutil
 import socket
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from filelock import FileLock, Timeout
-from numpy.typing import NDArray
 
 # ends of the names of locks, of what is not complete yet, and of what is about to be removed
 _LOCK, _PARTIAL, _OLD = ".pcvm-lock", ".pcvm-partial", ".pcvm-old"
-_CHECKSUM = "checksum"
 
 
 class StoreError(ValueError):
@@ -168,51 +162,3 @@ def alone_in(folder: Path) -> Iterator[None]:
                 "another folder"
             ) from None
         yield
-
-
-# --- named arrays ------------------------------------------------------------------------------
-
-
-def checksum_of(kind: str, arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Return a digest of named arrays: of their names, types, shapes and values."""
-    digest = hashlib.sha256(kind.encode())
-    for name in sorted(arrays):
-        each = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name} {each.dtype.str} {arrays[name].shape}".encode())
-        digest.update(each.tobytes())
-    return digest.hexdigest()
-
-
-def write_arrays(
-    path: Path, kind: str, arrays: Mapping[str, Any], *, compressed: bool = False
-) -> None:
-    """Write named arrays as npz, with a checksum as one more; see `write_atomically`."""
-    values: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
-    values[_CHECKSUM] = np.array(checksum_of(kind, values))
-    buffer = io.BytesIO()
-    (np.savez_compressed if compressed else np.savez)(buffer, **values)
-    write_atomically(path, buffer.getvalue())
-
-
-def read_arrays(path: Path, kind: str, remedy: str) -> dict[str, NDArray[Any]]:
-    """Return the arrays in a file of `write_arrays`.
-
-    Raises
-    ------
-    StoreError
-        If it cannot be read, is not of this kind, or not what was written; it ends with the remedy.
-    """
-    try:
-        content = io.BytesIO(path.read_bytes())  # np.load leaves a file that it cannot read open
-        with warnings.catch_warnings(), np.load(content, allow_pickle=False) as stored:
-            warnings.simplefilter("error")
-            arrays = {name: stored[name] for name in stored.files}
-    except Exception as error:  # a damaged archive ends in errors of any kind
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise StoreError(f"{path} is damaged ({said}); {remedy}") from None
-    checksum = arrays.pop(_CHECKSUM, None)
-    if checksum is None:
-        raise StoreError(f"{path} is not a {kind} of pcvm_pymc (it has no checksum); {remedy}")
-    if str(checksum) != checksum_of(kind, arrays):
-        raise StoreError(f"{path} is damaged, or not a {kind} (its checksum differs); {remedy}")
-    return arrays

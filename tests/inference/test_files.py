@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from faults import answer, full_disk, generator, on_small_disk, spoil
+from faults import full_disk, on_small_disk
 from problems import refused
 
 import pcvm_pymc as pcvm
@@ -90,35 +90,6 @@ def test_a_killed_run_no_longer_has_its_folder(tmp_path):
     with files.alone_in(tmp_path):
         pass
     assert names(tmp_path) == []
-
-
-@pytest.mark.parametrize("compressed", [False, True])
-def test_spoiled_arrays_are_named_or_harmless(tmp_path, compressed):
-    path = tmp_path / "arrays.npz"
-    named = 0
-    for seed in range(80):
-        files.write_arrays(path, "kind", ARRAYS, compressed=compressed)
-        spoil(path, generator(seed, compressed))
-        if not path.exists():
-            continue
-        found, said = answer(lambda: files.read_arrays(path, "kind", "remedy"), files.StoreError)
-        if found is None:
-            assert str(path) in said
-            assert said.endswith("remedy")
-            named += 1
-        else:
-            assert found.keys() == ARRAYS.keys()
-            assert all(np.array_equal(found[key], ARRAYS[key]) for key in ARRAYS)
-    assert named > 35
-
-
-def test_arrays_of_others_are_refused(tmp_path):
-    path = tmp_path / "arrays.npz"
-    np.savez(path, **ARRAYS)
-    words = r"not a kind of pcvm_pymc \(it has no checksum\); remedy"
-    refused(words, files.read_arrays, path, "kind", "remedy", error=files.StoreError)
-    files.write_arrays(path, "another", ARRAYS)
-    refused("or not a kind", files.read_arrays, path, "kind", "remedy", error=files.StoreError)
 
 
 def values(path):

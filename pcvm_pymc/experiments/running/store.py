@@ -1,6 +1,7 @@
 """The folder of a run: every finished job in a file of its own, written as a whole or not at all."""
 
 import hashlib
+import io
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,13 +9,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pcvm_pymc.experiments.errors import first_line
 from pcvm_pymc.experiments.protocols import Problem
 from pcvm_pymc.inference.files import (
     StoreError,
     alone_in,
     is_scratch,
-    write_arrays,
     write_atomically,
 )
 
@@ -186,7 +188,9 @@ class Store:
             arrays |= {f"train_{k}": train, f"test_{k}": test}
         try:
             path = self.folder / "splits" / f"{problem.name}.npz"
-            write_arrays(path, "set of splits", arrays, compressed=True)
+            buffer = io.BytesIO()
+            np.savez_compressed(buffer, **arrays)
+            write_atomically(path, buffer.getvalue())
         except OSError as error:
             raise RunError(str(error)) from None
 
