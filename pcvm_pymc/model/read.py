@@ -166,9 +166,8 @@ def find_parts(model: pm.Model) -> Parts:
     shape = graphs.shape_of(size)
     n_scores = shape[1] if len(shape) == 2 else 1
     sample_weight, noise_std = parameters.pop("weight", None), None
-    noise: Any = parameters.get("noise")
-    if name == "normal" and not (all(noise.type.broadcastable) or graphs.random_parts(noise)):
-        noise_std, parameters["noise"] = noise, pt.constant(np.nan)  # known, of each row
+    if name == "normal" and _is_of_rows(parameters["noise"]):
+        noise_std, parameters["noise"] = parameters["noise"], pt.constant(np.nan)
     values: dict[str, Any] = {  # NaN where unknown
         key: np.nan if graphs.random_parts(x) else graphs.number(x, f"{key} of the likelihood")
         for key, x in parameters.items()
@@ -258,6 +257,11 @@ def _observed(model: pm.Model) -> _Observed:
         f"ProbitBernoulli, pm.Bernoulli(logit_p=), pm.Normal or MultinomialProbit; found {found}. Needed a "
         f"model such as pcvm_model(X, y, ...) builds, {NUTS}"
     )
+
+
+def _is_of_rows(noise: Variable) -> bool:
+    """Whether a noise is known, and each row has its own."""
+    return not (all(noise.type.broadcastable) or graphs.random_parts(noise))
 
 
 def _has_basis(latent: Variable) -> bool:
