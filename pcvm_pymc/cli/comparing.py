@@ -116,21 +116,24 @@ def compare(options: argparse.Namespace, console: Console) -> None:
         if options.posteriors is None:  # of several classes one takes as long as many of two
             options.posteriors = min(3 if len(classes) == 2 else 1, options.splits)
         scored = Scored(options, console, _output_folder(options, stack), classes)
-        n_processes = min(options.jobs, options.splits)
-        team = stack.enter_context(processes(n_processes, "pcvm_pymc.experiments.head_to_head"))
         console.print(
             f"[bold]{escape(rows.name)}[/bold]: {len(rows.X)} rows, {rows.X.shape[1]} features"
             f"{escape(rows.said)}, classes {escape(', '.join(map(str, classes)))}. {options.splits} "
             f"stratified splits: training on {n_train} rows (standardised), testing on {n_test}. Posterior "
             f"by Gibbs sampling on the first {options.posteriors}."
         )
-        # a bad file is reported before these seconds are spent
-        with console.status("importing scikit-learn"):
-            tables, parts = _splits(rows, n_train, n_test, options)
-        drawn = {len(part[1]) for part in parts}
-        if drawn != {n_train}:
-            console.print(f"Equal rows are on one side: training on {min(drawn)} to {max(drawn)}.")
-        _fit_rivals(scored, tables, parts, team)
+        with ExitStack() as fits:
+            # a bad file is reported before these seconds are spent
+            with console.status("importing scikit-learn"):
+                needed = min(options.jobs, options.splits), "pcvm_pymc.experiments.head_to_head"
+                team = fits.enter_context(processes(*needed))
+                tables, parts = _splits(rows, n_train, n_test, options)
+            drawn = {len(part[1]) for part in parts}
+            if drawn != {n_train}:
+                console.print(
+                    f"Equal rows are on one side: training on {min(drawn)} to {max(drawn)}."
+                )
+            _fit_rivals(scored, tables, parts, team)
         console.print(_table(scored))  # no need to wait for the posterior
         with console.status("importing PyMC"):
             import_module("pcvm_pymc.inference.sampling")

@@ -5,10 +5,12 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from multiprocessing import resource_tracker
 from typing import Any
 
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky import get_reusable_executor
+from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 from pcvm_pymc.core.pieces.resources import one_blas_thread
 
@@ -32,14 +34,16 @@ def in_processes(calls: Iterable[Any], n_processes: int) -> Generator[Any]:
 def processes(
     n_processes: int, module: str = __name__
 ) -> Iterator[Callable[[Iterable[Any]], Iterator[Any]]]:
-    """Begin processes, which import a module, and yield a function as `in_processes`, to be called once."""
+    """Begin processes, which import a module; yield a function as `in_processes`, to be called once.
+
+    This one imports it, too, if there are others: an interrupt that ends an import would leave their files.
+    """
     if n_processes == 1:
         yield lambda calls: map(_called, calls)
         return
     with parallel_config(backend="loky", inner_max_num_threads=1):
         run = Parallel(n_processes, return_as="generator_unordered", pre_dispatch="2*n_jobs")
-    with _interrupts_here():
-        begun = [run(delayed(_imported)(module) for _ in range(n_processes))]
+    begun: list[Any] = []
 
     def results(calls: Iterable[Any]) -> Iterator[Any]:
         list(begun[0])
@@ -47,10 +51,14 @@ def processes(
         return begun[-1]
 
     try:
+        with _interrupts_here():
+            begun.append(run(delayed(_imported)(module) for _ in range(n_processes)))
+            import_module(module)
         yield results
     finally:
         with warnings.catch_warnings(action="ignore"):  # joblib's, of calls stopped on purpose
-            begun[-1].close()
+            for each in begun[-1:]:
+                each.close()
         get_reusable_executor().shutdown(kill_workers=True)
 
 
@@ -67,9 +75,22 @@ def _called(call: Any) -> Any:
 
 @contextmanager
 def _interrupts_here() -> Iterator[None]:
-    """Leave Ctrl-C to this process, which ends those that begin now: they inherit that it is ignored."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Leave Ctrl-C to this process, which ends those that begin now: they inherit that it is held back.
+
+    One that comes meanwhile counts at the end of this.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows, where nothing of this is inherited
+        yield
+        return
+    for tracker in (resource_tracker, loky_tracker):  # which would end what is held back
+        tracker.ensure_running()
+    noted: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+    if noted:
+        signal.raise_signal(signal.SIGINT)

@@ -1,7 +1,12 @@
 import math
+import os
+import signal
+import sys
 
 import numpy as np
 import pandas as pd
+import pytest
+from cloudpickle import register_pickle_by_value
 from joblib import delayed
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import StratifiedShuffleSplit
@@ -14,7 +19,7 @@ from pcvm_pymc.experiments.head_to_head import (
     stratified_draws,
     with_indicators,
 )
-from pcvm_pymc.experiments.processes import in_processes
+from pcvm_pymc.experiments.processes import _interrupts_here, in_processes, processes
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
@@ -90,3 +95,19 @@ def test_splits_are_the_same_in_any_number_of_processes():
     for split, name in ((i, name) for i in range(2) for name in one[0]):
         expected = one[split][name].probability
         np.testing.assert_array_equal(two[split][name].probability, expected, name)
+
+
+def _holds_back():
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="of POSIX")
+def test_an_interrupt_while_processes_begin_is_not_lost():
+    finished = []
+    with pytest.raises(KeyboardInterrupt), _interrupts_here():  # noqa: PT012
+        os.kill(os.getpid(), signal.SIGINT)
+        finished.append(True)
+    assert finished
+    register_pickle_by_value(sys.modules[__name__])  # which workers then need not import
+    with processes(2) as results:
+        assert all(results(delayed(_holds_back)() for _ in range(4)))
