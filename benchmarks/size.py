@@ -31,14 +31,20 @@ NOT_CODE = {
     tokenize.DEDENT,
     tokenize.ENDMARKER,
 }
-#: lines of code, or a number of functions or modules, that a room may have
+#: lines of code, or a number of functions or modules, as they were at the last merge: none may rise
 LIMITS = {
-    "library": 18_350,
-    "core": 7_860,
-    "estimators": 3_850,
-    "experiments": 5_370,
-    "tests": 18_400,
-    "functions of the library": 1_530,
+    "library": 17_192,
+    "core": 7_637,
+    "estimators": 3_800,
+    "model": 2_230,
+    "inference": 1_193,
+    "assessment": 1_196,
+    "export": 470,
+    "cli": 423,
+    "experiments": 4_335,
+    "tests": 17_237,
+    "benchmarks": 1_727,
+    "functions of the library": 1_469,
     "modules that a fit imports": 46,
 }
 #: words by which estimators would question themselves, and how often they may do so

@@ -254,11 +254,6 @@ class KernelMachine(TableReader, BaseEstimator):
         return learns and enough_folds and bool(data.width_numbers.max() > 0)
 
     @property
-    def _jobs(self) -> int:
-        """Threads, those of ``joblib.parallel_config``; one without it."""
-        return int(joblib.effective_n_jobs(None))
-
-    @property
     def _system(self) -> System:
         """The row of the family table."""
         raise NotImplementedError

@@ -10,7 +10,7 @@ from sklearn.utils import gen_batches
 
 from pcvm_pymc.core.hamiltonian import STATISTICS, HamiltonianChains, LogPosterior, Values
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.resources import PROGRESS
+from pcvm_pymc.core.pieces.resources import PROGRESS, threads
 
 #: chains; transitions before the first state that is kept; states of a chain to judge by
 N_CHAINS, WARM_UP, N_STATES = 4, 300, 500
@@ -147,7 +147,7 @@ def joint_statistics(each: list[dict[str, Array]]) -> dict[str, Array]:
 
 
 def run_until_agreed(
-    kernels: Sequence[Any], shares: Sequence[float], chains: list[list[Chains]], n_jobs: int
+    kernels: Sequence[Any], shares: Sequence[float], chains: list[list[Chains]]
 ) -> tuple[float, float]:
     """Run chains of each width and label until the mixture's agree for each label, or `max_iter` ends them.
 
@@ -158,7 +158,7 @@ def run_until_agreed(
         PROGRESS.info("posterior at width %.3g", np.mean(kernel.width))
         return [each[i].run() for i in some]
 
-    run, some = Parallel(n_jobs, prefer="threads"), list(range(len(chains[0])))
+    run, some = Parallel(threads(), require="sharedmem"), list(range(len(chains[0])))
     found = dict[int, tuple[float, float]]()
     while some:
         each = zip(kernels, chains, strict=True)

@@ -254,7 +254,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
                 check_room(len(data.X), len(formulation.centres))
                 return formulation
             limit, single = base.MANY_BYTES, not formulation.prior(1.0).holds_zeros
-        return formulation.in_chunks(limit, self._jobs, single=single)
+        return formulation.in_chunks(limit, single=single)
 
     # --- fitted attributes ---------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         ValueError
             If the rows cannot be used; a table's columns of other names, or in another order, are named.
         """
-        latent = self._predictor_.latent(X, self._jobs)
+        latent = self._predictor_.latent(X)
         two = latent.ndim == 2 and len(self.classes_) == 2
         return latent[:, 1] - latent[:, 0] if two else latent
 
@@ -342,7 +342,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         ValueError
             If the rows cannot be used; a table's columns of other names, or in another order, are named.
         """
-        return self._predictor_.probability(X, self._jobs)
+        return self._predictor_.probability(X)
 
     @_lazy
     def predict_log_proba(self, X: Any) -> Array:
@@ -364,7 +364,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         ValueError
             If the rows cannot be used; a table's columns of other names, or in another order, are named.
         """
-        return self._predictor_.log_probability(X, self._jobs)
+        return self._predictor_.log_probability(X)
 
     @_lazy
     def predict(self, X: Any) -> NDArray[Any]:
@@ -386,7 +386,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         ValueError
             If the rows cannot be used; a table's columns of other names, or in another order, are named.
         """
-        latent = self._predictor_.latent(X, self._jobs)
+        latent = self._predictor_.latent(X)
         likeliest = (latent > 0).astype(int) if latent.ndim == 1 else latent.argmax(axis=1)
         return self.classes_[likeliest]
 

@@ -16,6 +16,7 @@ from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import threads
 from pcvm_pymc.core.probabilities import (
     class_numbers,
     class_probability,
@@ -89,19 +90,19 @@ class PosteriorMixture(Predictor):
         """Return class probabilities, shape (n_draws, n_new, n_classes)."""
         return self.of_latent(class_probability, self.latent_draws(X))
 
-    def probability(self, X: Array, n_jobs: int = 1) -> Array:
+    def probability(self, X: Array) -> Array:
         """Return posterior means of the class probabilities."""
         draws = self.probability_draws
-        return _in_blocks(X, n_jobs, lambda rows: normalised(draws(rows).mean(axis=0)))
+        return _in_blocks(X, lambda rows: normalised(draws(rows).mean(axis=0)))
 
-    def log_probability(self, X: Array, n_jobs: int = 1) -> Array:
+    def log_probability(self, X: Array) -> Array:
         """Return logarithms of posterior means of the class probabilities, exact in the tails."""
 
         def log_mean(rows: Array) -> Array:
             each = self.of_latent(log_class_probability, self.latent_draws(rows))
             return log_normalised(logsumexp(each, axis=0))
 
-        return _in_blocks(X, n_jobs, log_mean)
+        return _in_blocks(X, log_mean)
 
     def moments(self, X: Array) -> tuple[Array, Array]:
         """Return posterior mean and variance of the latent values, shape (n_new,) or (n_new, n_scores)."""
@@ -110,7 +111,7 @@ class PosteriorMixture(Predictor):
             draws = self.latent_draws(rows)
             return np.stack([draws.mean(axis=0), draws.var(axis=0)], axis=1)
 
-        found = _in_blocks(X, 1, both)
+        found = _in_blocks(X, both)
         return found[:, 0], found[:, 1]
 
     @override
@@ -126,13 +127,13 @@ class PosteriorMixture(Predictor):
         def quantiles(rows: Array) -> Array:
             return np.moveaxis(np.quantile(drawn(rows), tails, axis=0), 0, -1)
 
-        return _in_blocks(X, 1, quantiles)
+        return _in_blocks(X, quantiles)
 
 
-def _in_blocks(X: Array, n_jobs: int, predicted: Callable[[Array], Array]) -> Array:
+def _in_blocks(X: Array, predicted: Callable[[Array], Array]) -> Array:
     """Return predictions for rows, block by block: those of all draws would not fit into memory."""
     blocks = [X[rows] for rows in gen_batches(len(X), _ROWS)]
-    return np.concatenate(Parallel(n_jobs, prefer="threads")(map(delayed(predicted), blocks)))
+    return np.concatenate(Parallel(threads(), require="sharedmem")(map(delayed(predicted), blocks)))
 
 
 # --- for ArviZ ---------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ class RelevanceVectors(Predictor):
         mean, variance = (np.column_stack(some) for some in zip(*each, strict=True))
         return (mean, variance) if len(each) > 1 else (mean[:, 0], variance[:, 0])
 
-    def latent(self, X: Array, n_jobs: int = 1) -> Array:
+    def latent(self, X: Array) -> Array:
         """Return the posterior mean, moved towards zero such that it gives the mean probability.
 
         Exact for the probit, by MacKay's approximation for the logit.

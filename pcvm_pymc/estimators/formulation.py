@@ -22,7 +22,7 @@ from pcvm_pymc.core.pieces.kernels import (
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.resources import chunk_rows, has_room_for_coupled
+from pcvm_pymc.core.pieces.resources import chunk_rows, has_room_for_coupled, threads
 from pcvm_pymc.core.pieces.row_weights import Weighted, majority_label
 from pcvm_pymc.core.pieces.row_weights import against_rest as labels_against_rest
 from pcvm_pymc.core.pieces.transforms import Viewed
@@ -85,9 +85,10 @@ class Formulation:
     solver: Any = None
     apart: Array | None = None
 
-    def in_chunks(self, limit: float | None, n_jobs: int, *, single: bool) -> "Formulation":
+    def in_chunks(self, limit: float | None, *, single: bool) -> "Formulation":
         """Return the same with rows that go through a fit in chunks, within a limit of bytes."""
         data, n_basis, n_scores = self.data, len(self.centres), self.likelihood.n_scores
+        n_jobs = threads()
         coupled = n_scores > 1 and has_room_for_coupled(limit, n_basis, n_scores, n_jobs)
         rows = data.stream
         if rows is None:

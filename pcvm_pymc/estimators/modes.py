@@ -230,7 +230,7 @@ class Modes(Estimation):
         rough = replace(formulation, options=loosened(formulation.options, "leave-one-out"))
         result = rough.solved(rough.at(candidate.at))
         mode = modes_of(rough, [replace(candidate, result=result)])[0]
-        latent = mode.latent(data.X, self.model._jobs)
+        latent = mode.latent(data.X)
         wrong = np.maximum(-np.expm1(formulation.likelihood.log_density(latent, data.label)), 1e-12)
         wrong *= data.count
         wrong[first] = 0.0

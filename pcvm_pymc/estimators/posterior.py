@@ -182,7 +182,7 @@ class Posterior(Estimation):
         shares = _shares(weights, how.draws)
         arguments = zip(kernels, weights, shares, rng.spawn(len(kernels)), strict=True)
         chains = [chains_of(*each) for each in arguments]
-        diagnostics = run_until_agreed(kernels, weights, chains, model._jobs)
+        diagnostics = run_until_agreed(kernels, weights, chains)
         parts = []
         for kernel, share, n, one in zip(kernels, weights, shares, chains, strict=True):
             values = [each.values(n) for each in one]

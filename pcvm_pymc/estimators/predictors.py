@@ -13,6 +13,7 @@ from pcvm_pymc.core.pieces.centres import Index
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import threads
 from pcvm_pymc.core.probabilities import (
     LatentNormal,
     class_numbers,
@@ -40,17 +41,17 @@ class Predictor:
 
     likelihood: Likelihood
 
-    def latent(self, X: Array, n_jobs: int = 1) -> Array:
+    def latent(self, X: Array) -> Array:
         """Return the latent function, shape (n_new,) or (n_new, n_scores)."""
         raise NotImplementedError
 
-    def probability(self, X: Array, n_jobs: int = 1) -> Array:
+    def probability(self, X: Array) -> Array:
         """Return class probabilities, shape (n_new, n_classes)."""
-        return class_probability(self.likelihood, self.latent(X, n_jobs))
+        return class_probability(self.likelihood, self.latent(X))
 
-    def log_probability(self, X: Array, n_jobs: int = 1) -> Array:
+    def log_probability(self, X: Array) -> Array:
         """Return logarithms of class probabilities, exact in the tails."""
-        return log_class_probability(self.likelihood, self.latent(X, n_jobs))
+        return log_class_probability(self.likelihood, self.latent(X))
 
     def log_density(self, X: Array, label: NDArray[Any]) -> Array:
         """Return the log probability of each row's label, -1. and +1. or numbers of classes."""
@@ -129,10 +130,10 @@ class Mode(Predictor):
         """Centres whose weight is not zero, shape (n_relevance, n_features)."""
         return self.points if len(self.index) == len(self.points) else self.points[self.index]
 
-    def latent(self, X: Array, n_jobs: int = 1) -> Array:
+    def latent(self, X: Array) -> Array:
         """Return ``Phi w + b``."""
         return latent_in_blocks(
-            X, self.relevance_vectors, self.weight, self.bias, kernel=self.kernel, n_jobs=n_jobs
+            X, self.relevance_vectors, self.weight, self.bias, kernel=self.kernel, n_jobs=threads()
         )
 
     def normal(self, data: TrainingData) -> Moments:
@@ -167,21 +168,21 @@ class Average(Predictor):
     weights: Array
     likelihood: Likelihood
 
-    def latent(self, X: Array, n_jobs: int = 1) -> Array:
+    def latent(self, X: Array) -> Array:
         """Return the log odds; of several classes the logarithms of their probabilities."""
-        log_probability = self.log_probability(X, n_jobs)
+        log_probability = self.log_probability(X)
         if log_probability.shape[1] == 2:
             return log_probability[:, 1] - log_probability[:, 0]
         return log_probability
 
-    def probability(self, X: Array, n_jobs: int = 1) -> Array:
+    def probability(self, X: Array) -> Array:
         """Return averaged class probabilities."""
-        parts = (each.probability(X, n_jobs) for each in self.modes)
+        parts = (each.probability(X) for each in self.modes)
         return normalised(sum(w * part for w, part in zip(self.weights, parts, strict=True)))
 
-    def log_probability(self, X: Array, n_jobs: int = 1) -> Array:
+    def log_probability(self, X: Array) -> Array:
         """Return logarithms of averaged class probabilities, exact in the tails."""
-        parts = np.stack([each.log_probability(X, n_jobs) for each in self.modes])
+        parts = np.stack([each.log_probability(X) for each in self.modes])
         return log_normalised(log_average(parts, self.weights[:, None, None]))
 
     def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:

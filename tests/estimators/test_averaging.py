@@ -136,7 +136,7 @@ class Given(Predictor):
     def __init__(self, likelihood, values):
         self.likelihood, self.values = likelihood, values
 
-    def latent(self, X, n_jobs=1):
+    def latent(self, X):
         return self.values
 
 

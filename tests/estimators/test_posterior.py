@@ -147,7 +147,7 @@ def test_it_is_the_same_by_seed_pickled_in_threads_and_from_repeated_rows(fitted
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(X), expected)
     assert fitted.score(X, LABEL) > 0.8
     of_widths = pcvm.PCVMClassifier(**FEW | SHORT, width="shared").fit(X, LABEL)
-    with parallel_config(n_jobs=2):
+    with parallel_config(backend="loky", n_jobs=2):  # chains are not copied to processes
         again = clone(of_widths).fit(X, LABEL)
     assert len(again.idata_["convergence"]["width"]) > 1
     np.testing.assert_array_equal(again.predict_proba(X), of_widths.predict_proba(X))

@@ -7,6 +7,7 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
@@ -96,6 +97,11 @@ def blas_thread_count() -> int:
     """Return how many threads BLAS has now, one where there is none that can be asked."""
     found = [each.num_threads for each in _controller().lib_controllers if each.user_api == "blas"]
     return max(found, default=1)
+
+
+def threads() -> int:
+    """Return how many threads ``joblib.parallel_config(n_jobs=...)`` asks for; one without it."""
+    return int(joblib.effective_n_jobs(None))
 
 
 def blas_threads(n_obs: float, n_basis: float) -> AbstractContextManager[Any]:
