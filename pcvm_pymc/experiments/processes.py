@@ -75,14 +75,14 @@ def _called(call: Any) -> Any:
 
 @contextmanager
 def _interrupts_here() -> Iterator[None]:
-    """Leave Ctrl-C to this process, which ends those that begin now: they inherit that it is held back.
+    """Leave Ctrl-C to this process, which ends those that begin now: they inherit that it is blocked.
 
     One that comes meanwhile counts at the end of this.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows, where nothing of this is inherited
         yield
         return
-    for tracker in (resource_tracker, loky_tracker):  # which would end what is held back
+    for tracker in (resource_tracker, loky_tracker):  # which would end what is blocked
         tracker.ensure_running()
     noted: list[int] = []
     handler = signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
