@@ -33,9 +33,9 @@ NOT_CODE = {
 }
 #: lines of code, or a number of functions or modules, as they were at the last merge: none may rise
 LIMITS = {
-    "library": 17_195,
+    "library": 17_187,
     "core": 7_640,
-    "estimators": 3_800,
+    "estimators": 3_792,
     "model": 2_230,
     "inference": 1_193,
     "assessment": 1_196,
@@ -44,7 +44,7 @@ LIMITS = {
     "experiments": 4_335,
     "tests": 17_235,
     "benchmarks": 1_733,
-    "functions of the library": 1_469,
+    "functions of the library": 1_468,
     "modules that a fit imports": 46,
 }
 #: words by which estimators would question themselves, and how often they may do so

@@ -63,6 +63,11 @@ class Estimation:
         """The type of `options`."""
         return EMOptions
 
+    @property
+    def how(self) -> Any:
+        """How the solver runs: `options`, or their defaults."""
+        return self.options or self.solver_options()
+
     def check_options(self) -> None:
         """Raise where the options are those of another solver."""
         if not isinstance(self.options, self.solver_options | None):

@@ -13,7 +13,6 @@ from sklearn.base import clone, is_classifier
 from pcvm_pymc.core.design import StreamedDesign, row_blocks
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.evidence import (
-    METHODS,
     ComputedBases,
     EvidenceOptions,
     EvidenceProblem,
@@ -30,7 +29,7 @@ from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS, check_room, chunk_rows
-from pcvm_pymc.core.pieces.validation import as_seed, check_choice
+from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.process import MOST_ROWS, Process
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
@@ -285,12 +284,6 @@ class Evidence(Estimation):
     @override
     def solver_options(self) -> type:
         return EvidenceOptions
-
-    @property
-    def how(self) -> EvidenceOptions:
-        """How the evidence is maximised."""
-        check_choice("method", self.method, tuple(METHODS))
-        return self.options or EvidenceOptions()
 
     def machines(self, data: TrainingData) -> list[TrainingData]:
         """Return the rows, of several classes once for each class against the rest."""

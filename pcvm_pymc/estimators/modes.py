@@ -196,8 +196,8 @@ class Modes(Estimation):
         return self.options if isinstance(self.options, EMOptions) else default
 
     @property
+    @override
     def how(self) -> Any:
-        """How the solver runs; the type of the options says which it is."""
         return self.em_options()
 
     @override

@@ -107,11 +107,6 @@ class Posterior(Estimation):
     def solver_options(self) -> type:
         return PosteriorOptions
 
-    @property
-    def how(self) -> PosteriorOptions:
-        """How the posterior is drawn."""
-        return self.options or PosteriorOptions()
-
     @override
     def fit(self, data: TrainingData, *, projected: bool = False) -> Dense:
         """Choose widths, draw the posterior at each, and set the fitted attributes."""

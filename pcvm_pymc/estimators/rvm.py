@@ -35,9 +35,8 @@ from pcvm_pymc.estimators.posterior import Posterior
 from pcvm_pymc.estimators.training import TrainingData
 
 _ROWS = 1024  # predicted at a time
-_METHODS = " ".join([*METHODS, "random"])
 _CONSTRAINTS = base.constraints(
-    "auto shared evidence validity", method=_METHODS, estimation="auto posterior"
+    "auto shared evidence validity", method=" ".join(METHODS), estimation="auto posterior"
 )
 
 

@@ -6,7 +6,6 @@ from typing import Any, ClassVar, override
 
 import numpy as np
 
-from pcvm_pymc.core.em import EMOptions
 from pcvm_pymc.core.family import FAMILY
 from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.centres import Centres, as_centres
@@ -69,7 +68,7 @@ class SparseMode(Estimation):
     @override
     def check(self, in_chunks: bool) -> None:
         if not in_chunks:
-            (self.options or EMOptions()).check_in_memory()
+            self.how.check_in_memory()
         if in_chunks and is_named(self.prior, "student"):
             needed = "another prior than 'student', which is scaled to all basis functions: a "
             self.refuse("prior", f"{STREAMED} {needed}Hyperprior(c, d, e, f), for instance")
@@ -77,10 +76,9 @@ class SparseMode(Estimation):
     @override
     def formulation(self, data: TrainingData, basis: Any, most: int | None = None) -> Formulation:
         prior = named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
-        options = self.options or EMOptions()
         pieces = self.model._centres(data, basis), self.model._kernel_at(None), Probit()
         bias = self.model._bias(by_em=True)
-        return Formulation(data, *pieces, lambda _: prior, options, bias=bias)
+        return Formulation(data, *pieces, lambda _: prior, self.how, bias=bias)
 
     def solved(self, formulation: Formulation, width: Any) -> tuple[Problem, list[EMResult]]:
         """Return the problem at a width, and its mode or that of each class against the rest."""
@@ -108,8 +106,7 @@ class SparseMode(Estimation):
 
     @override
     def rough(self, data: TrainingData, most: int | None) -> tuple["SparseMode", int | None]:
-        options = self.options or EMOptions()
-        rough = replace(options, tol=max(options.tol, ROUGH["folds, improper"]))
+        rough = replace(self.how, tol=max(self.how.tol, ROUGH["folds, improper"]))
         return replace(self, options=rough), most
 
 

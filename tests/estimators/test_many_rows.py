@@ -241,7 +241,7 @@ IMPOSSIBLE_LIMITS = [
     (SPARSE(**KERNEL, prior="student"), "two", 2e5, "prior='student': rows in chunks"),
     (RVM(width=1.0), "eighty", 1e3, "memory_limit=1e.03 bytes is too small for 80 rows"),
     (RVM(**BATCH), "eighty", 1e9, "method='batch': it needs the basis functions"),
-    (RVM(method="random"), "eighty", None, "method='random' is unknown"),
+    (RVM(method="random"), "eighty", None, "'method' parameter of RVMClassifier"),
     (NUMBERS(star=True), "numbers", 1e6, "star=True: it keeps all training rows"),
     (NUMBERS(basis=40), "numbers", 1e4, "too small for 42 bases; needed at least 2.1.e.05"),
     (NUMBERS(), "numbers", 1e4, "too small for 400 rows"),
