@@ -41,7 +41,7 @@ LIMITS = {
     "assessment": 1_196,
     "export": 470,
     "cli": 423,
-    "experiments": 4_335,
+    "experiments": 4_338,
     "tests": 17_235,
     "benchmarks": 1_733,
     "functions of the library": 1_468,

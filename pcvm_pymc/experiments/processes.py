@@ -32,11 +32,12 @@ def in_processes(calls: Iterable[Any], n_processes: int) -> Generator[Any]:
 
 @contextmanager
 def processes(
-    n_processes: int, module: str = __name__
+    n_processes: int, module: str = ""
 ) -> Iterator[Callable[[Iterable[Any]], Iterator[Any]]]:
-    """Begin processes, which import a module; yield a function as `in_processes`, to be called once.
+    """Begin processes, which import a module if one is named; yield a function as `in_processes`, for once.
 
     This one imports it, too, if there are others: an interrupt that ends an import would leave their files.
+    Name one that most of the memory is for: joblib ends a process that has grown since its first task.
     """
     if n_processes == 1:
         yield lambda calls: map(_called, calls)
@@ -46,14 +47,17 @@ def processes(
     begun: list[Any] = []
 
     def results(calls: Iterable[Any]) -> Iterator[Any]:
-        list(begun[0])
-        begun.append(run(calls))
+        for each in begun:  # imports
+            list(each)
+        with _interrupts_here():
+            begun.append(run(calls))
         return begun[-1]
 
     try:
-        with _interrupts_here():
-            begun.append(run(delayed(_imported)(module) for _ in range(n_processes)))
-            import_module(module)
+        if module:
+            with _interrupts_here():
+                begun.append(run(delayed(_imported)(module) for _ in range(n_processes)))
+                import_module(module)
         yield results
     finally:
         with warnings.catch_warnings(action="ignore"):  # joblib's, of calls stopped on purpose
