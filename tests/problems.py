@@ -140,7 +140,7 @@ def map_result(model):
 def basis_of(model):
     """Return the basis functions of a PyMC model at its data."""
     from pcvm_pymc.model.graphs import numbers
-    from pcvm_pymc.model.read import find_parts
+    from pcvm_pymc.model.parts import find_parts
 
     return numbers(find_parts(model).Phi)
 

@@ -10,18 +10,23 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
+from pytensor.tensor.random.basic import HalfNormalRV
 
 from pcvm_pymc.core import evidence as core
 from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
 from pcvm_pymc.core.em.own_terms import OwnState, fit_own_terms
 from pcvm_pymc.core.family import systems_of
 from pcvm_pymc.core.pieces import validation
+from pcvm_pymc.core.pieces.priors import typical_size
 from pcvm_pymc.core.problem import EMResult, Ended, Problem
 from pcvm_pymc.inference.progress import progress_bars
 from pcvm_pymc.inference.results import pack_own, pack_point
 from pcvm_pymc.model.data import as_model
-from pcvm_pymc.model.read import find_parts, read, warn_if_counted_twice
+from pcvm_pymc.model.graphs import numbers
+from pcvm_pymc.model.parts import Parts, find_parts, parts_of
+from pcvm_pymc.model.read import read, warn_if_counted_twice
 from pcvm_pymc.model.terms import OwnTerms, read_any
+from pcvm_pymc.model.values import Value
 
 _log = logging.getLogger(__name__)
 
@@ -107,17 +112,19 @@ def find_map_em(
     validation.check_flag("progressbar", progressbar)
     options = EMOptions() if options is None else options
     options.check_in_memory()
-    problem = read_any(model, options)
-    if isinstance(problem, OwnTerms):
+    parts = parts_of(model)
+    problem = read_any(model, options, parts)
+    if parts is None or isinstance(problem, OwnTerms):
         return _own_mode(model, problem, options, start, progressbar)
     with _em_progress(options, progressbar) as report:
         result, seconds = timed(lambda: fit_em(problem, start, options, report), "EM")
     return pack_point(
         model,
+        parts,
         problem,
         result,
-        _other_values(model, problem, result),
-        {},
+        values=_other_values(parts, problem, result),
+        groups={},
         method=f"EM ({options.update})",
         seconds=seconds,
         trace="em_trace",
@@ -125,7 +132,7 @@ def find_map_em(
 
 
 def _own_mode(
-    model: pm.Model, own: OwnTerms, options: EMOptions, start: Start | None, progressbar: bool
+    model: pm.Model, own: Any, options: EMOptions, start: Start | None, progressbar: bool
 ) -> xr.DataTree:
     """Return the mode of a model with terms of its own."""
     if start is not None:
@@ -142,7 +149,7 @@ def _own_mode(
     return pack_own(model, own.point(result.values), result, method=method, seconds=seconds)
 
 
-def _other_values(model: pm.Model, problem: Problem, result: EMResult) -> dict[str, Any]:
+def _other_values(parts: Parts, problem: Problem, result: EMResult) -> dict[str, Any]:
     """Return the precisions' means given the point, and a width and a scale that are unknown."""
     scores, prior = ("class",) if problem.n_scores > 1 else (), problem.hyperprior
     of_bias = [problem.bias_precision(float(b)) for b in np.atleast_1d(result.bias)]
@@ -152,8 +159,7 @@ def _other_values(model: pm.Model, problem: Problem, result: EMResult) -> dict[s
     }
     if problem.moves is not None:
         values["width"] = (("feature",)[: np.ndim(result.width)], result.width)
-    rate = find_parts(model).rate
-    return values if rate is None else {**values, str(rate.name): ((), prior.d)}
+    return values if parts.rate is None else {**values, "rate": ((), prior.d)}
 
 
 @contextmanager
@@ -189,8 +195,9 @@ def fit_evidence(
     model : pm.Model, optional
         From `rvm_model`; or, for a search from the bottom up, from `mpcvm_model` (mPCVM2),
         `mrvm_model` with ``shared=True`` (mRVM1) or `pcvm_model`. Default: the model on the context
-        stack. The numbers of its hyperprior are not used: log precisions and log noise are flat, as in
-        the papers.
+        stack. The numbers of its hyperprior are not used: log precisions are flat, as in the papers, and
+        so is the logarithm of a noise that has the builder's default. Another prior of the noise counts:
+        it stands where evidence times density is largest.
     method : {"sequential", "batch"}
         For an RVM: one basis at a time, by the largest gain (Tipping & Faul 2003), or all at once,
         downwards (Tipping 2001), with single changes at the end. Both end at a local maximum, neither
@@ -230,7 +237,7 @@ def fit_evidence(
     parts = find_parts(model)
     is_rvm = parts.sign is None and parts.likelihood.n_scores == 1
     solver = "evidence" if is_rvm else "bottom-up"
-    problem = read(model, solver)
+    problem = read(model, solver, parts)
     rows = [row for row in systems_of(problem) if solver in row.solvers]
     if not problem.shared and all(row.shared for row in rows):
         raise ValueError(
@@ -248,34 +255,53 @@ def fit_evidence(
         )
     solve: Callable[[], Any] = partial(core.fit_bottom_up, problem, options=chosen)
     if is_rvm:
-        given = core.EvidenceProblem.of(problem)
-        solve = partial(core.fit_rvm, given, method=method, options=chosen)
+        given, prior = core.EvidenceProblem.of(problem), _noise_prior(model, parts)
+        solve = partial(core.fit_rvm, given, method=method, options=chosen, noise_prior=prior)
     result, seconds = timed(solve, "evidence")
     values: dict[str, Any] = {}
     groups: dict[str, xr.Dataset] = {}
     if is_rvm:
-        values, groups = _of_rvm(model, result, noise=parts.noise_std is None)
+        values, groups = _of_rvm(parts, model, result)
     return pack_point(
         model,
+        parts,
         problem,
         result,
-        values,
-        groups,
+        values=values,
+        groups=groups,
         method=f"evidence ({method})" if is_rvm else "bottom-up",
         seconds=seconds,
         trace="evidence_trace",
     )
 
 
+def _noise_prior(model: pm.Model, parts: Parts) -> core.NoisePrior | None:
+    """Return the prior of an unknown noise; None for the builders' default, which counts as flat."""
+    noise = parts.nuisances.get("noise")
+    if noise is None:
+        return None
+    target = numbers(model.rvs_to_values[parts.observed])
+    weight = None if parts.sample_weight is None else numbers(parts.sample_weight)
+    if isinstance(noise.owner.op, HalfNormalRV):
+        sigma = numbers(noise.owner.op.dist_params(noise.owner)[-1])
+        if np.allclose(sigma, typical_size(target, weight)):
+            return None
+    value, at = Value(model, noise), noise.type()
+    density = pm.compile([at], pm.logp(noise, at), mode="FAST_COMPILE")
+    natural = np.exp if value.transform is None else value.backward
+    return core.NoisePrior(lambda s: float(density(s)), lambda u: float(natural(u)))
+
+
 def _of_rvm(
-    model: pm.Model, result: core.EvidenceResult, *, noise: bool
+    parts: Parts, model: pm.Model, result: core.EvidenceResult
 ) -> tuple[dict[str, Any], dict[str, xr.Dataset]]:
     """Return an RVM's precisions, its noise where it has one, and its posterior's moments as a group."""
     values = {"precision": ("basis", result.alpha), "bias_precision": ((), result.bias_alpha)}
-    if noise and not np.isnan(result.noise):
+    if parts.noise_std is None and not np.isnan(result.noise):
         values["noise"] = ((), result.noise)
     # a model by hand may have no coordinate
-    basis = model.coords.get("basis") or np.arange(len(result.weight))
+    dims = model.named_vars_to_dims.get(str(parts.weight.name), ("basis",))
+    basis = model.coords.get(dims[0]) or np.arange(len(result.weight))
     rows = [*(f"weight[{name}]" for name in np.asarray(basis)[result.active]), "bias"]
     moments = {  # named as `pymc_extras` does
         "mean_vector": ("rows", np.append(result.weight[result.active], result.bias)),

@@ -63,7 +63,7 @@ def latent_draws(
     >>> latent_draws(result, x[:5]).shape
     (1, 5)
     """
-    results.check_result(result, "result")
+    result = results.check_result(result, "result")
     piece = results.kernel_of(result, kernel)
     centres = result["constant_data"]["centres"].values
     X_new = _frame(result, X_new).values
@@ -187,7 +187,7 @@ def predict(
     >>> (found.values[0, 0] > 0.5).tolist()
     [True, False]
     """
-    results.check_result(result, "result")
+    result = results.check_result(result, "result")
     check_flag("star", star)
     if X is not None and not star:
         raise ValueError("X, the training inputs, is for star=True; leave it out")
@@ -237,8 +237,7 @@ def _moments(
     point, data = (result[name].to_dataset() for name in ("posterior", "constant_data"))
     point, centres = point.isel(chain=0, draw=0), data["centres"].values
     of_rows = (data[name].values if name in data else None for name in OF_ROWS)
-    observed = result["observed_data"]["target"].values
-    scaled, target = observed_rows(likelihood, observed, *of_rows)
+    scaled, target = observed_rows(likelihood, results.target_of(result), *of_rows)
     known: Any = scaled
     alpha, noise = point["precision"].values, float(point.get("noise", known.noise))
     fit: Any = SimpleNamespace(  # of an `EvidenceResult`, what predictions need

@@ -24,26 +24,53 @@ from pcvm_pymc.model.bases import RANDOM_KERNEL, AnyKernel, recall_kernel
 from pcvm_pymc.model.coordinates import storable
 from pcvm_pymc.model.data import OF_ROWS
 from pcvm_pymc.model.graphs import numbers, random_parts
-from pcvm_pymc.model.read import Parts, find_parts, without_data
+from pcvm_pymc.model.parts import Parts, without_data
 
 _log = logging.getLogger(__name__)
 
 
-_OWN = "own_terms"  # the attribute of results whose model has more than the family's
+# attributes of results: what a model has beside the family's terms, and its names of a builder's variables
+_OWN, _NAMES = "own_terms", "names"
 
 type Dims = str | tuple[str, ...]
 type Values = Mapping[str, tuple[Dims, Any]]
+
+#: what a builder calls the variables and data of a latent function, and their dims
+_DIMS: dict[str, tuple[str, ...]] = {
+    "latent": ("obs", "class"),
+    "weight": ("basis", "class"),
+    "magnitude": ("basis", "class"),
+    "bias": ("class",),
+    "rate": (),
+    "width": ("feature",),
+    "label": ("obs",),
+    "target": ("obs",),
+    "X": ("obs", "feature"),
+    "centres": ("basis", "feature"),
+    "signs": ("basis", "class"),
+    "kernel_width": ("feature",),
+    "kernel_name": ("kernel",),
+    "hyperprior": ("hyperparameter",),
+}
 
 
 # --- packing -----------------------------------------------------------------------------------
 
 
-def pack(model: pm.Model, values: Values, groups: Mapping[str, Any], **attrs: Any) -> xr.DataTree:
+def pack(
+    model: pm.Model,
+    parts: Parts | None,
+    values: Values,
+    groups: Mapping[str, Any],
+    **attrs: Any,
+) -> xr.DataTree:
     """Return draws in the groups of `pymc.sample`, with the data and the pieces of their model.
 
     Parameters
     ----------
     model : pm.Model
+    parts : Parts or None
+        Of a model of the family: values under a builder's names then get those of the model.
     values : mapping of str to (dims, array_like)
         Of the group ``posterior``: dims are those after ``chain`` and ``draw``, first in every value.
     groups : mapping of str to Dataset, or to values as above
@@ -51,12 +78,16 @@ def pack(model: pm.Model, values: Values, groups: Mapping[str, Any], **attrs: An
     **attrs
         Attributes of ``posterior``, in addition to the library's name and version.
     """
+    names = {} if parts is None else parts.names(model)
+    own: dict[str, str] = {}  # dims of the model by those of a builder
+    for key, name in names.items():
+        own |= zip(_DIMS.get(key, ()), model.named_vars_to_dims.get(name, ()), strict=False)
 
     def dataset(values: Values, **attrs: Any) -> xr.Dataset:
         variables = {}
         for name, (dims, value) in values.items():
-            others = (dims,) if isinstance(dims, str) else dims
-            variables[name] = (("chain", "draw", *others), np.asarray(value))
+            others = [own.get(dim) or dim for dim in ((dims,) if isinstance(dims, str) else dims)]
+            variables[names.get(name, name)] = (("chain", "draw", *others), np.asarray(value))
         out = xr.Dataset(variables)
         coords: dict[str, Any] = {name: np.arange(out.sizes[name]) for name in ("chain", "draw")}
         known = {name: each for name, each in model.coords.items() if each is not None}
@@ -70,17 +101,19 @@ def pack(model: pm.Model, values: Values, groups: Mapping[str, Any], **attrs: An
         for name, each in groups.items()
     }
     posterior = dataset(values, **attrs)
-    data = observed_and_constant_data(model)
-    return record_model(xr.DataTree.from_dict({"posterior": posterior, **found, **data}), model)
+    data = observed_and_constant_data(model, parts)
+    tree = xr.DataTree.from_dict({"posterior": posterior, **found, **data})
+    return record_model(tree, model, parts)
 
 
 def pack_point(
     model: pm.Model,
+    parts: Parts,
     problem: Problem,
     result: Any,
+    *,
     values: Values,
     groups: Mapping[str, Any],
-    *,
     method: str,
     seconds: float,
     trace: str,
@@ -90,6 +123,7 @@ def pack_point(
     Parameters
     ----------
     model : pm.Model
+    parts : Parts
     problem : Problem
         As read from the model.
     result : EMResult or EvidenceResult
@@ -119,7 +153,7 @@ def pack_point(
         found["magnitude"] = (("basis", *scores), np.abs(result.weight))
     n_active = int(np.count_nonzero(result.weight))
     run: dict[str, Any] = {"method": method, "seconds": seconds, "trace": trace}
-    return _pack_end(model, found, result, groups, n_active=n_active, **run)
+    return _pack_end(model, parts, found, result, groups, n_active=n_active, **run)
 
 
 def pack_own(
@@ -146,11 +180,12 @@ def pack_own(
         dims = tuple(d or default[i] for i, d in enumerate(own)) if own else tuple(default)
         found[name] = (dims, value)
     run: dict[str, Any] = {"method": method, "seconds": seconds, "trace": "em_trace"}
-    return _pack_end(model, found, result, {}, n_active=result.n_active, **run)
+    return _pack_end(model, None, found, result, {}, n_active=result.n_active, **run)
 
 
 def _pack_end(
     model: pm.Model,
+    parts: Parts | None,
     found: Values,
     result: Any,
     groups: Mapping[str, Any],
@@ -181,29 +216,28 @@ def _pack_end(
     each = {name: (("iteration", "feature")[: v.ndim], v) for name, v in columns.items()}
     iterations = {"iteration": np.arange(len(next(iter(columns.values()))))}
     ends = {"optimizer_result": xr.Dataset(summary), trace: xr.Dataset(each, iterations)}
-    return pack(model, one_draw, {**ends, **groups})
+    return pack(model, parts, one_draw, {**ends, **groups})
 
 
-def observed_and_constant_data(model: pm.Model) -> dict[str, xr.Dataset]:
+def observed_and_constant_data(model: pm.Model, parts: Parts | None) -> dict[str, xr.Dataset]:
     """Return the groups of a model's labels or targets and of its other data, as `pymc.sample` has them."""
     tree = pm.to_inference_data(prior={}, model=model)
     observed, constants = (
         (tree[name].to_dataset() if name in tree else xr.Dataset()).drop_attrs(deep=False)
         for name in ("observed_data", "constant_data")
     )
-    try:
-        name = find_parts(model).observed.name
-    except ValueError:  # of no row of the family
-        return {"observed_data": observed, "constant_data": constants}
-    constants = constants.drop_vars("y", errors="ignore")
-    return {"observed_data": observed[[name]], "constant_data": constants}
+    if parts is not None:
+        observed = observed[[parts.observed.name]]
+        if "likelihood_name" in model.named_vars:  # whose builder has them as data, too
+            constants = constants.drop_vars("y", errors="ignore")
+    return {"observed_data": observed, "constant_data": constants}
 
 
 # --- what a result remembers -------------------------------------------------------------------
 
 
-def check_result(tree: Any, name: str, *groups: str) -> None:
-    """Raise unless a value is a result with ``posterior``, ``constant_data`` and the given groups.
+def check_result(tree: Any, name: str, *groups: str) -> xr.DataTree:
+    """Return a result under a builder's names; raise unless it has ``posterior`` and ``constant_data``.
 
     Parameters
     ----------
@@ -223,14 +257,43 @@ def check_result(tree: Any, name: str, *groups: str) -> None:
     lacking = [each for each in wanted if each not in tree.children]
     if lacking:
         raise ValueError(f"{name} lacks {', '.join(lacking)}; needed {needed}")
+    return under_our_names(tree)
 
 
-def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
+def under_our_names(tree: xr.DataTree) -> xr.DataTree:
+    """Return a result with the names that a builder gives variables and dims, whatever its model's are.
+
+    Variables of the user's own that have such a name are left out.
+    """
+    names: dict[str, str] = json.loads(tree.attrs.get(_NAMES, "{}"))
+    if not names:
+        return tree
+    groups = {}
+    for group, node in tree.children.items():
+        data = node.to_dataset()
+        data = data.drop_vars([key for key in names if key in data and key not in names.values()])
+        data = data.rename_vars({name: key for key, name in names.items() if name in data})
+        dims: dict[Any, str] = {}
+        for key in names:
+            if key in data:
+                of_key = [dim for dim in data[key].dims if dim not in ("chain", "draw")]
+                dims |= zip(of_key, _DIMS.get(key, ()), strict=False)
+        taken = [dim for dim in dims.values() if dim in data.dims and dim not in dims]
+        groups[group] = data.rename({dim: f"{dim}_of_model" for dim in taken}).rename(
+            {dim: ours for dim, ours in dims.items() if dim != ours}
+        )
+    out = xr.DataTree.from_dict(groups)
+    out.attrs.update({key: value for key, value in tree.attrs.items() if key != _NAMES})
+    return out
+
+
+def record_model(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> xr.DataTree:
     """Record a model's classes and pieces in the attributes of a result.
 
     The attribute ``pieces`` is JSON: ``rows`` (keys in `FAMILY`), ``likelihood`` and ``prior`` (name and
     numbers), ``kernel`` (name and width; null without one), ``bias`` and ``shared`` (as `Problem` has them).
-    A model that is not of the family has none. The attribute ``own_terms`` names what else a model has.
+    A model that is not of the family has none. The attribute ``own_terms`` names what else a model has, and
+    ``names`` what it calls the variables of its one latent function, where these are not a builder's names.
     """
     if "class" in model.coords:
         classes = storable(model.coords["class"], "the dim 'class'")
@@ -238,12 +301,17 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
             tree.attrs["classes_dtype"] = classes.dtype.str
             classes = classes.view(np.int64)
         tree.attrs["classes"] = json.dumps(classes.tolist())
-    try:
-        parts = find_parts(model)
-    except ValueError as error:
-        _log.debug("no pieces recorded: %s", error)
-        parts = None
-    if parts is None or not _has_names(tree, parts):
+    names = _function_names(model) | ({} if parts is None else parts.names(model))
+    dims = tuple(tree["posterior"][names["latent"]].dims[2:3]) if "latent" in names else ("obs",)
+    if names.get("latent") in tree["posterior"] and (
+        dims != ("obs",) or any(key != name for key, name in names.items())
+    ):
+        tree.attrs[_NAMES] = json.dumps(names)
+    ours = under_our_names(tree)
+    wanted = {"weight", "latent"}
+    if parts is not None:
+        wanted |= {*parts.nuisances, *([] if parts.bias is None else ["bias"])}
+    if parts is None or not wanted <= {*ours["posterior"].data_vars}:
         tree.attrs[_OWN] = "yes"
         return tree
     if more := parts.foreign(model):
@@ -255,10 +323,10 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
         if (x := getattr(parts, name)) is not None:
             data = data.assign({name: ("obs", np.broadcast_to(numbers(x), data.sizes["obs"]))})
     tree["constant_data"] = data
-    widths = [numbers(v) for v in model.data_vars if v.name in ("width", "kernel_width")]
+    widths = [numbers(x) for x in parts.data[2:] if x in model.data_vars]
     width = widths[0].tolist() if widths else None
-    kernel = model.coords.get("kernel")
-    problem = without_data(parts.sign, parts.hyperprior, parts.likelihood, parts.bias_kind)
+    kernel = model.coords.get(names.get("kernel_name", "kernel").removesuffix("_name"))
+    problem = without_data(*parts.pieces)
     pieces = {
         "rows": [key for key, row in FAMILY.items() if row.admits(problem)],
         "likelihood": _as_record(parts.likelihood),
@@ -271,17 +339,15 @@ def record_model(tree: xr.DataTree, model: pm.Model) -> xr.DataTree:
     return tree
 
 
-def _has_names(tree: xr.DataTree, parts: Parts) -> bool:
-    """Whether what predictions need is in a posterior under the names that a builder gives it."""
-    wanted = {"weight", "latent", *([] if parts.bias is None else ["bias"])}
-    for name, x in parts.parameters.items():
-        unknown = random_parts(x)
-        wanted |= {name} if unknown else set()
-        if name in [rv.name for rv in unknown]:  # the parameter may be an expression of it
-            (rv, *others) = unknown
-            if others or rv.type.ndim or not np.allclose(numbers(x, {rv: 0.3}), 0.3):
-                return False
-    return wanted <= {*tree["posterior"].data_vars}
+def _function_names(model: pm.Model) -> dict[str, str]:
+    """Return the names of the latent function that a builder has added, where there is one."""
+    prefixes = [
+        name.removesuffix("hyperprior") for name in model.named_vars if name.endswith("hyperprior")
+    ]
+    if len(prefixes) != 1:
+        return {}
+    names = {key: prefixes[0] + key for key in _DIMS} | {"latent": prefixes[0][:-1] or "latent"}
+    return {key: name for key, name in names.items() if name in model.named_vars}
 
 
 def _as_record(piece: Any) -> dict[str, Any]:

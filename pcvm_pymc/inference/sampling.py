@@ -19,7 +19,8 @@ from pcvm_pymc.inference.convergence import convergence, keeping
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
 from pcvm_pymc.model.multinomial import MultinomialProbitRV
-from pcvm_pymc.model.read import find_parts, read, warn_if_counted_twice
+from pcvm_pymc.model.parts import Parts, find_parts, parts_of
+from pcvm_pymc.model.read import read, warn_if_counted_twice
 
 # a child of PyMC's logger: shown where PyMC's own messages are, and silenced with them
 _log = logging.getLogger("pymc.pcvm_pymc")
@@ -119,7 +120,8 @@ def sample(
     {'chain': 4, 'draw': 200, 'obs': 30}
     """
     model = as_model(model)
-    _check_model(model, nuts_sampler)
+    parts = parts_of(model)
+    _check_model(model, parts, nuts_sampler)
     validation.check_choice("method", method, ("auto", "gibbs", "nuts"))
     positive = {"draws": draws, "chains": chains, "thin": thin, "max_sweeps": max_sweeps}
     for name, value in positive.items():
@@ -134,7 +136,7 @@ def sample(
     if method == "auto" and nuts_sampler != "pymc":
         method = "nuts"
     elif method == "auto":
-        method, reason = choose_method(model)
+        method, reason = choose_method(model, parts)
         if not quiet:
             _log.info("Sampling by %s: %s", method, reason)
     _check_effect(method, "gibbs", thin=thin, max_sweeps=max_sweeps)
@@ -150,53 +152,66 @@ def sample(
             )
         show = progressbar and not quiet
         run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, show)
-        return _sample_gibbs(model, run, np.random.default_rng(random_seed))
+        parts = (
+            find_parts(model) if parts is None else parts
+        )  # which says what is not of the family
+        return _sample_gibbs(model, parts, run, np.random.default_rng(random_seed))
     given = {"draws": draws, "tune": tune, "chains": chains, "cores": cores, "quiet": quiet}
     given |= {"target_accept": target_accept, "random_seed": random_seed}
     given |= {"progressbar": progressbar, **kwargs}
-    return _sample_nuts(model, nuts_sampler, **given)
+    return _sample_nuts(model, parts, nuts_sampler, **given)
 
 
 _DEFAULT = {name: each.default for name, each in signature(sample).parameters.items()}
 
 
-def _sample_nuts(model: pm.Model, nuts_sampler: str, **kwargs: Any) -> xr.DataTree:
+def _sample_nuts(
+    model: pm.Model, parts: Parts | None, nuts_sampler: str, **kwargs: Any
+) -> xr.DataTree:
     """Return the draws of NUTS with their log likelihood."""
-    results.observed_and_constant_data(model)  # what fails here would fail after the draws
+    results.observed_and_constant_data(model, parts)  # what fails here would fail after the draws
     with model:
         tree = pm.sample(nuts_sampler=nuts_sampler, compute_convergence_checks=False, **kwargs)
         with keeping(tree):
             if "log_likelihood" not in tree:
                 pm.compute_log_likelihood(tree, progressbar=False)
-            _report(tree, model)
             tree["posterior"].attrs["sampler"] = f"NUTS ({nuts_sampler})"
-            return results.record_model(tree, model)
+            tree = results.record_model(tree, model, parts)
+            _report(tree, model, parts)
+            return tree
 
 
-def _report(tree: xr.DataTree, model: pm.Model) -> None:
+def _report(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> None:
     """Log what speaks against convergence.
 
     Judged are the latent function, and what is unknown besides weights and bias, which can replace one
     another: single ones mix worse, and predictions do not depend on it.
     """
     log_warnings([*warn_divergences(tree), *warn_treedepth(tree)])
-    posterior = tree["posterior"].to_dataset()
+    ours = results.under_our_names(tree)
+    posterior = ours["posterior"].to_dataset()
     if posterior.sizes["draw"] < 100 or posterior.sizes["chain"] < 2:
         _log.info("the number of samples is too small to check convergence, or there is one chain")
         return
-    try:
-        parts = find_parts(model)
-        known = {parts.weight, parts.bias, parts.rate, *parts.precisions, *parts.scales}
-        more = [rv.name for rv in model.free_RVs if rv not in known]
-    except ValueError:  # of no row of the family
+    if parts is None:
         more = [name for name, x in posterior.items() if not str(x.dims[-1]).endswith("basis")]
-    found = convergence(tree, more)
+    else:
+        known = {
+            parts.weight,
+            parts.bias,
+            parts.rate,
+            parts.width,
+            *parts.precisions,
+            *parts.scales,
+        }
+        more = [*parts.nuisances, *(rv.name for rv in model.free_RVs if rv not in known)]
+    found = convergence(ours, more)
     if not found.ok:
         several = "class" in getattr(posterior.get("magnitude"), "dims", ())
         _log.warning("%s%s", found, _OF_CLASSES if several else "")
 
 
-def choose_method(model: pm.Model) -> tuple[Method, str]:
+def choose_method(model: pm.Model, parts: Parts | None = None) -> tuple[Method, str]:
     """Return the sampler that `sample` takes for a model by itself, and why.
 
     Gibbs wherever it applies: it yields more effective draws of the latent function per second than any
@@ -204,7 +219,7 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
     and, of six, on 60 rows; on 150 as many (``benchmarks/README.md``).
     """
     try:
-        problem = GibbsProblem.of(read(model, "gibbs"))
+        problem = GibbsProblem.of(read(model, "gibbs", parts))
     except ValueError as error:
         return "nuts", str(error)
     reason = "fixed width and Gamma precisions: it has more effective draws a second than NUTS"
@@ -213,13 +228,9 @@ def choose_method(model: pm.Model) -> tuple[Method, str]:
     return "gibbs", reason
 
 
-def _check_model(model: pm.Model, nuts_sampler: str) -> None:
+def _check_model(model: pm.Model, parts: Parts | None, nuts_sampler: str) -> None:
     """Raise for an improper hyperprior, or a sampler without the likelihood; warn of data counted twice."""
-    try:
-        is_proper = find_parts(model).hyperprior.is_proper
-    except ValueError:  # not of the family: NUTS takes it as it is
-        is_proper = True
-    if not is_proper:
+    if parts is not None and not parts.hyperprior.is_proper:
         raise ValueError(IMPROPER_MESSAGE)
     several = any(isinstance(x.owner.op, MultinomialProbitRV) for x in model.observed_RVs)
     if several and nuts_sampler in ("numpyro", "blackjax"):
@@ -239,10 +250,12 @@ def _check_effect(method: str, other: str, **options: Any) -> None:
             )
 
 
-def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> xr.DataTree:
+def _sample_gibbs(
+    model: pm.Model, parts: Parts, run: GibbsRun, rng: np.random.Generator
+) -> xr.DataTree:
     """Return the draws of the Gibbs sampler; convergence is that of all states kept."""
-    problem = GibbsProblem.of(read(model, "gibbs"))
-    results.observed_and_constant_data(model)  # what fails here would fail after the draws
+    problem = GibbsProblem.of(read(model, "gibbs", parts))
+    results.observed_and_constant_data(model, parts)  # what fails here would fail after the draws
     compile_sweeps(problem)
     began = time.perf_counter()
     drawn = run_chains(problem, run, rng)
@@ -251,10 +264,12 @@ def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> x
         n_draws = drawn.n_states // drawn.every
         _log.warning("interrupted: %d of %d draws of each chain", n_draws, run.draws)
     with keeping(drawn.states):
-        return _packed(model, problem, drawn, seconds)
+        return _packed(model, parts, problem, drawn, seconds)
 
 
-def _packed(model: pm.Model, problem: GibbsProblem, drawn: Drawn, seconds: float) -> xr.DataTree:
+def _packed(
+    model: pm.Model, parts: Parts, problem: GibbsProblem, drawn: Drawn, seconds: float
+) -> xr.DataTree:
     """Return the states of all chains as draws with their log likelihood."""
     states, scores = drawn.states, ("class",)[: problem.sign.ndim - 1]
     values: dict[str, Any] = {
@@ -274,6 +289,7 @@ def _packed(model: pm.Model, problem: GibbsProblem, drawn: Drawn, seconds: float
     thin = drawn.step * drawn.every
     tree = results.pack(
         model,
+        parts,
         values,
         {"sample_stats": stats, "log_likelihood": {"label": ("obs", log_likelihood)}},
         sampler=f"Gibbs (1 draw in {thin} sweeps)",
@@ -281,7 +297,7 @@ def _packed(model: pm.Model, problem: GibbsProblem, drawn: Drawn, seconds: float
         sweeps=drawn.sweeps,
         thin=thin,
     )
-    _report(tree, model)
+    _report(tree, model, parts)
     for group in ("posterior", "sample_stats", "log_likelihood"):  # without states between draws
         kept = tree[group].to_dataset().isel(draw=slice(drawn.every - 1, None, drawn.every))
         tree[group] = kept.assign_coords(draw=np.arange(kept.sizes["draw"]))

@@ -15,7 +15,8 @@ from pcvm_pymc.core.em.own_terms import rounds, start_of
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
 from pcvm_pymc.core.pieces.validation import check_instance, check_whole
 from pcvm_pymc.model.data import as_model
-from pcvm_pymc.model.read import Parts, find_parts, read
+from pcvm_pymc.model.parts import Parts, find_parts
+from pcvm_pymc.model.read import read
 from pcvm_pymc.model.terms import OwnTerms, read_any
 from pcvm_pymc.model.values import Value
 

@@ -27,13 +27,13 @@ from pytensor.tensor.random.basic import LaplaceRV
 
 from pcvm_pymc.core.em.options import EMOptions
 from pcvm_pymc.core.em.own_terms import Block, OwnProblem, Rows
-from pcvm_pymc.core.family import check_solver
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import Index
 from pcvm_pymc.model import graphs
+from pcvm_pymc.model.parts import NotOfFamilyError, Parts, signed
 from pcvm_pymc.model.priors import NUTS, weight_prior, with_bias
-from pcvm_pymc.model.read import find_parts, read, signed, without_data
+from pcvm_pymc.model.read import read
 from pcvm_pymc.model.values import Value
 
 _CLOSE = 1e-6  # share of a derivative by which two ways to compute it may differ
@@ -42,7 +42,9 @@ _MODE = Mode("py", "fast_run").excluding("fusion")
 _NEAR = 0.1  # of the start: where derivatives are compared
 
 
-def read_any(model: pm.Model, options: EMOptions) -> "Problem | OwnTerms":
+def read_any(
+    model: pm.Model, options: EMOptions, parts: Parts | None = None
+) -> "Problem | OwnTerms":
     """Return what EM maximises: the problem of a model of the family, else any model's log posterior.
 
     Parameters
@@ -50,6 +52,8 @@ def read_any(model: pm.Model, options: EMOptions) -> "Problem | OwnTerms":
     model : pm.Model
     options : EMOptions
         Only the problem has a bound of the likelihood, which ``update="em"`` needs.
+    parts : Parts, optional
+        Of the model, where they were found already.
 
     Raises
     ------
@@ -58,10 +62,9 @@ def read_any(model: pm.Model, options: EMOptions) -> "Problem | OwnTerms":
         found, what is needed, and what can take the model.
     """
     try:
-        return read(model, "em")
-    except ValueError:
-        if not _is_own(model):
-            raise
+        return read(model, "em", parts)
+    except NotOfFamilyError:
+        pass
     if options.update == "em":
         raise ValueError(
             "update='em' needs a bound of the likelihood's curvature, which is unknown for terms of one's "
@@ -69,26 +72,6 @@ def read_any(model: pm.Model, options: EMOptions) -> "Problem | OwnTerms":
         )
     with pytensor.config.change_flags(cxx=""):  # constants are folded sooner than compiled
         return OwnTerms(model)
-
-
-def _is_own(model: pm.Model) -> bool:
-    """Whether a model that EM does not take as one of the family has terms of its own.
-
-    Raises
-    ------
-    ValueError
-        If it is of a row of the family that EM does not take.
-    """
-    try:
-        parts = find_parts(model)
-    except ValueError:
-        return True
-    if parts.foreign(model):
-        return True
-    pieces = parts.sign, parts.hyperprior, parts.likelihood, parts.bias_kind
-    check_solver(without_data(*pieces).for_mode(), "em")
-    unknown = (*parts.nuisances, *([] if parts.width is None else [parts.width]))
-    return bool(unknown) and not parts.precisions
 
 
 # --- latent functions ------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Probit
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.model.read import find_parts
+from pcvm_pymc.model.parts import find_parts
 
 N = 10
 KEPT = 49

@@ -19,7 +19,8 @@ from pcvm_pymc.inference.prediction import latent_draws
 from pcvm_pymc.model.bases import as_piece
 from pcvm_pymc.model.builders import mpcvm_model, mrvm_model, rvm_model, sparse_probit_model
 from pcvm_pymc.model.graphs import numbers, shape_of
-from pcvm_pymc.model.read import find_parts, read
+from pcvm_pymc.model.parts import find_parts
+from pcvm_pymc.model.read import read
 
 QUICK = {"draws": 20, "tune": 20, "chains": 1, "random_seed": 1, "quiet": True}
 QUICK |= {"max_treedepth": 3, "progressbar": False, "compute_convergence_checks": False}

@@ -19,7 +19,8 @@ from pcvm_pymc.core.pieces.priors import SharedHyperprior
 from pcvm_pymc.model.build import build
 from pcvm_pymc.model.distributions import FreeWeight
 from pcvm_pymc.model.graphs import numbers
-from pcvm_pymc.model.read import find_parts, read
+from pcvm_pymc.model.parts import find_parts
+from pcvm_pymc.model.read import read
 
 X, LABEL = blobs(18, seed=3)
 CLASS = np.arange(18) % 3
@@ -96,7 +97,7 @@ def test_pieces_of_other_priors_come_back_exactly():
     assert shared.shared
     assert read(pcvm.rvm_model(X, TARGET, noise=0.3)).likelihood.noise == 0.3
     assert np.isnan(read(pcvm.rvm_model(X, TARGET)).likelihood.noise)
-    assert find_parts(pcvm.rvm_model(X, TARGET)).nuisances[0].name == "noise"
+    assert find_parts(pcvm.rvm_model(X, TARGET)).nuisances["noise"].name == "noise"
 
 
 def by_hand(declare_observed, *, times=lambda s, w: s * w, y=None):

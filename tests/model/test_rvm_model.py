@@ -9,7 +9,8 @@ from scipy.special import expit, ndtr
 from pcvm_pymc import Hyperprior, rvm_model
 from pcvm_pymc.core.pieces.kernels import design_matrix
 from pcvm_pymc.core.pieces.likelihoods import Normal
-from pcvm_pymc.model.read import find_parts, read
+from pcvm_pymc.model.parts import find_parts
+from pcvm_pymc.model.read import read
 
 LIKELIHOODS = ("normal", "logit", "probit")
 PRIOR = Hyperprior(2.0, 0.3, 1.5, 0.7)

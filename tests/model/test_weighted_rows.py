@@ -8,7 +8,8 @@ from problems import fixed_rng, refused
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.row_weights import Weighted
 from pcvm_pymc.model.distributions import FreeWeight
-from pcvm_pymc.model.read import find_parts, read
+from pcvm_pymc.model.parts import find_parts
+from pcvm_pymc.model.read import read
 from pcvm_pymc.model.weighted import WeightedNormal, WeightedStudentT
 
 X = fixed_rng(1).uniform(-3.0, 3.0, size=(30, 2))

@@ -8,6 +8,7 @@ from pcvm_pymc.core.evidence.problem import (
     EvidenceOptions,
     EvidenceProblem,
     EvidenceResult,
+    NoisePrior,
     rotated_problem,
 )
 from pcvm_pymc.core.evidence.relevance import (

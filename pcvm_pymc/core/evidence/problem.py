@@ -1,12 +1,14 @@
 """What type-II maximum likelihood is given, and its results."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 
 from pcvm_pymc.core.design import StreamedDesign
 from pcvm_pymc.core.evidence.active_set import Model, posterior_of
@@ -132,6 +134,12 @@ class EvidenceProblem:
             return None
         return self.likelihood.noise
 
+    def at_noise(self, noise: float) -> "EvidenceProblem":
+        """Return the problem of a known noise."""
+        known = copy(self)
+        known.__dict__["likelihood"] = self.likelihood.with_noise(noise)
+        return known
+
     @property
     def noise_is_estimated(self) -> bool:
         """Whether the likelihood has a scale that is not known."""
@@ -186,7 +194,9 @@ class EvidenceProblem:
             spread = min(spread, _NORMAL * middle or spread)
         return (spread if spread > ROUNDING * size else size) or 1.0
 
-    def noise_at(self, latent: Array, n_determined: float, noise: float) -> float:
+    def noise_at(
+        self, latent: Array, n_determined: float, noise: float, prior: "NoisePrior | None" = None
+    ) -> float:
         """Return the next estimate of the noise, not below a floor.
 
         ``sum_i u_i (t_i - Phi_i mu)^2 / (N - sum gamma)``, with ``gamma = 1 - alpha Sigma_ii`` and u the
@@ -201,11 +211,49 @@ class EvidenceProblem:
             Sum of gamma over the bases.
         noise : float
             The last estimate, at which the two were found.
+        prior : NoisePrior, optional
+            Default: flat on the logarithm.
         """
         curvature = self.likelihood.with_noise(noise).curvature(latent, self.centred)
         square = float((curvature * noise**2) @ np.square(self.centred - latent))
         free = max(self.n_obs - n_determined, 1e-3)
-        return max(float(np.sqrt(square / free)), NOISE_FLOOR * self.target_scale)
+        found = float(np.sqrt(square / free)) if prior is None else prior.best(square, free)
+        return max(found, NOISE_FLOOR * self.target_scale)
+
+
+@dataclass(frozen=True)
+class NoisePrior:
+    """A prior of the noise that counts beside the evidence.
+
+    Attributes
+    ----------
+    log_density : callable
+        Of the noise.
+    natural : callable
+        The noise as a function of a number on the whole line, which has the prior's support as its range.
+    """
+
+    log_density: Callable[[float], float]
+    natural: Callable[[float], float]
+
+    def best(self, square: float, free: float) -> float:
+        """Return where ``-free log s - square / (2 s^2) + log p(s)`` is largest.
+
+        Its slope is that of log evidence plus log density where `square` and `free` are as in
+        `EvidenceProblem.noise_at`.
+        """
+
+        def cost(at: float) -> float:
+            s = self.natural(at)
+            with np.errstate(all="ignore"):
+                value = free * np.log(s) + 0.5 * square / s**2 - self.log_density(s)
+            return float(value) if np.isfinite(value) else np.inf
+
+        grid = np.arange(-30.0, 30.5, 0.5)
+        middle = grid[int(np.argmin([cost(at) for at in grid]))]
+        bounds = middle - 0.5, middle + 0.5
+        end = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 1e-9})
+        return self.natural(min(middle, float(end.x), key=cost))
 
 
 def columns_of(problem: EvidenceProblem) -> Columns:

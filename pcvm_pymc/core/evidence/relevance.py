@@ -24,6 +24,7 @@ from pcvm_pymc.core.evidence.problem import (
     EvidenceOptions,
     EvidenceProblem,
     EvidenceResult,
+    NoisePrior,
     columns_of,
     result_at,
     start_noise,
@@ -39,6 +40,7 @@ _NO_SCHEDULE = Schedule(0, 0, 0, 0.0)
 _AT_ONCE = 1000  # changes of a regression between computations from the rows
 _DIGITS = 0.1  # share of tol by which the log evidence may then differ from theirs
 _QUADRATIC_PATIENCE = 4  # times that of the options, where only rounding can make a search cycle
+_MOST_NOISES = 100  # values of a noise with a prior, each with a search of its own
 _HALVINGS = 3  # of a re-estimation that lowers Laplace's evidence
 _ROUNDING = 1e-9  # relative error of the log evidence
 # alpha / beta of a basis of unit norm: its weight explains a millionth of the noise
@@ -402,7 +404,11 @@ METHODS = {"sequential": fit_sequential, "batch": fit_batch}
 
 @threads_by_size
 def fit_rvm(
-    problem: EvidenceProblem, *, method: str = "sequential", options: EvidenceOptions | None = None
+    problem: EvidenceProblem,
+    *,
+    method: str = "sequential",
+    options: EvidenceOptions | None = None,
+    noise_prior: NoisePrior | None = None,
 ) -> EvidenceResult:
     """Maximise the evidence of a relevance vector machine; of several starts of the noise the best wins.
 
@@ -411,6 +417,9 @@ def fit_rvm(
     problem : EvidenceProblem
     method : {"sequential", "batch"}
     options : EvidenceOptions, optional
+    noise_prior : NoisePrior, optional
+        Of an unknown noise, which then is where evidence times density is largest; default: flat on its
+        logarithm.
 
     Returns
     -------
@@ -425,4 +434,17 @@ def fit_rvm(
     options = options or EvidenceOptions()
     starts = options.noise_starts[: None if problem.noise_is_estimated else 1]
     fits = [METHODS[method](problem, replace(options, noise_starts=(each,))) for each in starts]
-    return max(fits, key=lambda fit: fit.log_evidence)
+    best = max(fits, key=lambda fit: fit.log_evidence)
+    if noise_prior is None:
+        return best
+    for _ in range(_MOST_NOISES):  # precisions given the noise, and the noise given these
+        latent = best.latent * problem.root - problem.origin * problem.constant
+        precision = np.append(best.alpha[best.active], best.bias_alpha)
+        variance = best.covariance.diagonal()
+        kept = variance > 0
+        determined = float((1.0 - precision[kept] * variance[kept]).sum())
+        noise = problem.noise_at(latent, determined, best.noise, noise_prior)
+        if abs(np.log(noise / best.noise)) < options.noise_tol:
+            return best
+        best = METHODS[method](problem.at_noise(noise), options)
+    return replace(best, status=Status.ITERATION_LIMIT)

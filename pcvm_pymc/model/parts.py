@@ -1,0 +1,390 @@
+"""What a model is made of, recognised by the operations of its variables, never by their names."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor import scalar
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import BernoulliRV, NormalRV, StudentTRV
+
+from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood
+from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior
+from pcvm_pymc.core.pieces.probit import Array, ndtr
+from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.model import graphs
+from pcvm_pymc.model.distributions import ProbitBernoulliRV
+from pcvm_pymc.model.matrices import Matrix
+from pcvm_pymc.model.multinomial import MultinomialProbitRV
+from pcvm_pymc.model.priors import NUTS, weight_prior, with_bias
+from pcvm_pymc.model.weighted import WeightedNormalRV, WeightedStudentTRV
+
+#: what a builder calls the observed variable, by what targets are
+OBSERVED = {"labels": "label", "classes": "label", "numbers": "target"}
+
+
+_log = logging.getLogger(__name__)
+
+
+class NotOfFamilyError(ValueError):
+    """A model is of no row of `FAMILY`, or has more in it than the solvers of a row would see."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The pieces of a model of the family, with the variables that they were recognised from.
+
+    Attributes
+    ----------
+    observed : TensorVariable
+        The labels or targets.
+    latent : TensorVariable
+        What the likelihood takes.
+    likelihood : Likelihood
+        A normal one of unknown noise has NaN.
+    hyperprior : Hyperprior, Laplace or HalfHorseshoe
+        With a flat bias, or none, e and f are those of a weight, c and d.
+    Phi : TensorVariable
+        The basis functions, with `width` in them.
+    sign : ndarray or None
+    weight : TensorVariable
+        The free variable: weights, or the sizes of signed ones (an expression of `scales` for a
+        half-horseshoe).
+    signed_weight : TensorVariable
+        Sizes times signs; the same as `weight` where there are none.
+    bias : TensorVariable or None
+    bias_kind : {"prior", "free", "none"}
+    width : TensorVariable or None
+        Where it is unknown.
+    rate : TensorVariable or None
+        Where d is unknown.
+    sample_weight, noise_std : TensorVariable or None
+        How often each row counts, and the standard deviation of its noise where each has its own; the
+        likelihood's is then NaN.
+    precisions, scales : tuple of TensorVariable
+        Explicit precisions, scales of a half-horseshoe.
+    nuisances : mapping of str to TensorVariable
+        Unknown parameters of the likelihood, by their names in it: each is one free scalar.
+    """
+
+    observed: Variable
+    latent: Variable
+    likelihood: Likelihood
+    hyperprior: Prior
+    Phi: Variable
+    sign: Array | None
+    weight: Variable
+    signed_weight: Variable
+    bias: Variable | None
+    bias_kind: Any
+    width: Variable | None = None
+    rate: Variable | None = None
+    sample_weight: Variable | None = None
+    noise_std: Variable | None = None
+    precisions: tuple[Variable, ...] = ()
+    scales: tuple[Variable, ...] = ()
+    nuisances: Mapping[str, Variable] = field(default_factory=dict)
+
+    @property
+    def pieces(self) -> tuple[Array | None, Prior, Likelihood, Any]:
+        """Signs, prior, likelihood and kind of bias, as `without_data` takes them."""
+        return self.sign, self.hyperprior, self.likelihood, self.bias_kind
+
+    @property
+    def data(self) -> list[Variable]:
+        """Rows, centres and width that basis functions of a builder are computed from; else nothing."""
+        nodes = (x.owner for x in ancestors([self.Phi]) if x.owner is not None)
+        return next((node.inputs[:3] for node in nodes if isinstance(node.op, Matrix)), [])
+
+    def foreign(self, model: pm.Model) -> list[str]:
+        """Return the names of what else is in the model."""
+        known = {self.observed, self.weight, self.bias, self.width, self.rate}
+        known |= {*self.precisions, *self.scales, *self.nuisances.values()}
+        random = [*model.free_RVs, *model.observed_RVs, *model.potentials]
+        return sorted(str(each.name) for each in random if each not in known)
+
+    def names(self, model: pm.Model) -> dict[str, str]:
+        """Return what the model calls the variables and data that builders call by the keys."""
+        made = {graphs.peeled(x): str(x.name) for x in model.deterministics}
+        roles: dict[str, Any] = {
+            **dict(zip(("X", "centres"), self.data, strict=False)),
+            "latent": made.get(graphs.peeled(self.latent)),
+            "weight": made.get(graphs.peeled(self.signed_weight)),
+            OBSERVED[self.likelihood.targets]: self.observed,
+            "bias": self.bias,
+            "rate": self.rate,
+            **self.nuisances,
+        }
+        if self.width is not None:
+            roles["width"] = self.width
+        roles["weight" if self.sign is None else "magnitude"] = self.weight
+        named = {key: getattr(x, "name", x) for key, x in roles.items()}
+        return {key: str(name) for key, name in named.items() if name in model.named_vars}
+
+
+def find_parts(model: pm.Model) -> Parts:
+    """Return the pieces of the one latent function of the family in a model; other terms may be there too.
+
+    Raises
+    ------
+    NotOfFamilyError
+        If there is none: what was found, and what is needed.
+    """
+    try:
+        return _found(model)
+    except ValueError as error:
+        raise NotOfFamilyError(str(error)) from error
+
+
+def _found(model: pm.Model) -> Parts:
+    observed, name, latent, parameters = _observed(model)
+    Phi, size, sign, weight, bias = _latent_parts(model, latent)
+    unknown = graphs.random_parts(Phi)
+    outside = set(unknown) - set(model.free_RVs)
+    if len(unknown) > 1 or outside or any(x.type.ndim > 1 for x in unknown):
+        raise not_an_rbf(unknown)
+    prior, positive, variables = weight_prior(size)
+    prior, bias_kind, bias_precision = with_bias(prior, bias)
+    variables["precisions"] = (*variables.get("precisions", ()), *bias_precision)
+    shape = graphs.shape_of(size)
+    n_scores = shape[1] if len(shape) == 2 else 1
+    sample_weight, noise_std = parameters.pop("weight", None), None
+    if name == "normal" and _is_of_rows(parameters["noise"]):
+        noise_std, parameters["noise"] = parameters["noise"], pt.constant(np.nan)
+    inside = set(ancestors([latent]))
+    nuisances = {key: _scalar(x, key, model, inside) for key, x in parameters.items()}
+    nuisances = {key: rv for key, rv in nuisances.items() if rv is not None}
+    values: dict[str, Any] = {  # NaN where unknown
+        key: np.nan if key in nuisances else graphs.number(x, f"{key} of the likelihood")
+        for key, x in parameters.items()
+    }
+    if name == "multinomial probit":
+        values = {"n_classes": n_scores}
+    likelihood = LIKELIHOODS[name](**values)
+    if likelihood.n_scores != n_scores:
+        raise ValueError(
+            f"{observed.name!r} under {name!r} has {likelihood.n_scores} score(s), and the weights have "
+            f"shape {shape}"
+        )
+    if positive and sign is None:  # sizes without signs are weights that are all positive
+        sign = np.ones(shape)
+    if not positive and sign is not None:
+        raise ValueError(
+            f"{size.name!r} is unconstrained, and is multiplied by signs; needed a size, which "
+            f"MarginalWeight declares, {NUTS}"
+        )
+    return Parts(
+        observed=observed,
+        latent=latent,
+        likelihood=likelihood,
+        hyperprior=prior,
+        Phi=Phi,
+        sign=sign,
+        weight=size,
+        signed_weight=weight,
+        bias=bias,
+        bias_kind=bias_kind,
+        width=unknown[0] if unknown else None,
+        sample_weight=sample_weight,
+        noise_std=noise_std,
+        nuisances=nuisances,
+        **variables,
+    )
+
+
+def _scalar(x: Variable, key: str, model: pm.Model, latent: set[Variable]) -> Variable | None:
+    """Return the free scalar that a likelihood's parameter is; None where it is known.
+
+    Raises
+    ------
+    ValueError
+        If it is anything else, which no solver of the family would see.
+    """
+    unknown = graphs.random_parts(x)
+    if not unknown:
+        return None
+    rv = unknown[0]
+    is_scalar = rv.type.ndim == 0 and rv in model.free_RVs and rv not in latent
+    if (
+        len(unknown) == 1
+        and is_scalar
+        and all((graphs.numbers(x, {rv: at}) == at).all() for at in (0.3, 0.07))
+    ):
+        return rv
+    names = [str(each.name) for each in unknown]
+    raise ValueError(
+        f"{key} of the likelihood depends on {names} and is not one free scalar alone; needed a number, "
+        f"data, or one free scalar variable, or use find_map_em, which takes any expression, {NUTS}"
+    )
+
+
+def not_an_rbf(unknown: list[Variable]) -> NotOfFamilyError:
+    """Return the error of basis functions that depend on unknowns as no kernel does on its width."""
+    return NotOfFamilyError(
+        f"the basis functions depend on {sorted(str(x.name) for x in unknown)} in another way than an RBF, "
+        "exp(-squared_distance / width**2), or a Laplacian, exp(-distance / width), on its width; needed one "
+        f"of these, or a kernel without unknowns, {NUTS}"
+    )
+
+
+def parts_of(model: pm.Model) -> Parts | None:
+    """Return the pieces of a model; None where it is not of the family."""
+    try:
+        return find_parts(model)
+    except NotOfFamilyError as error:
+        _log.debug("not of the family: %s", error)
+        return None
+
+
+def without_data(sign: Array | None, prior: Prior, likelihood: Likelihood, bias: Any) -> Problem:
+    """Return a problem without data, to find the rows of `FAMILY` that have its pieces."""
+    Phi = np.empty((0, 0 if sign is None else len(sign)))
+    shared = isinstance(prior, SharedHyperprior)
+    return Problem(Phi, np.empty(0), sign, prior, likelihood, bias, shared)
+
+
+# --- likelihoods --------------------------------------------------------------------------------
+
+
+# an observed variable: its likelihood's name, latent expression, and parameters
+type _Observed = tuple[Variable, str, Variable, dict[str, Variable]]
+
+
+def _observed(model: pm.Model) -> _Observed:
+    """Return the one observed variable of a known likelihood whose latent function has a basis."""
+    candidates = filter(None, map(_likelihood, model.observed_RVs))
+    ours = [each for each in candidates if _has_basis(each[2])]
+    if len(ours) == 1:
+        return ours[0]
+    found = ", ".join(f"{rv.name!r} ({graphs.called(rv)})" for rv in model.observed_RVs) or "none"
+    if ours:
+        raise ValueError(
+            f"the model has {len(ours)} likelihoods of latent functions: {found}; needed one. A row's "
+            f"builder has its own: for another likelihood take pcvm_latent(X, y, ...), {NUTS}"
+        )
+    raise ValueError(
+        "the model lacks an observed variable whose latent value is dot(Phi, weight) + bias under "
+        f"ProbitBernoulli, pm.Bernoulli(logit_p=), pm.Normal or MultinomialProbit; found {found}. Needed a "
+        f"model such as pcvm_model(X, y, ...) builds, {NUTS}"
+    )
+
+
+def _is_of_rows(noise: Variable) -> bool:
+    """Whether a noise is known, and each row has its own."""
+    return not (all(noise.type.broadcastable) or graphs.random_parts(noise))
+
+
+def _has_basis(latent: Variable) -> bool:
+    return any(map(graphs.product, graphs.terms(latent)))
+
+
+#: by the operation of the observed variable: its likelihood, and what the parameters are
+_OPERATIONS = {
+    ProbitBernoulliRV: ("probit", "latent"),
+    MultinomialProbitRV: ("multinomial probit", "latent"),
+    BernoulliRV: ("logit", "latent"),
+    NormalRV: ("normal", "latent", "noise"),
+    StudentTRV: ("student-t", "degrees", "latent", "noise"),
+    WeightedNormalRV: ("normal", "latent", "noise", "weight"),
+    WeightedStudentTRV: ("student-t", "degrees", "latent", "noise", "weight"),
+}
+
+
+def _likelihood(rv: Variable) -> _Observed | None:
+    """Return the likelihood of an observed variable; None if it is not of the family."""
+    op = rv.owner.op
+    if type(op) not in _OPERATIONS:
+        return None
+    name, *names = _OPERATIONS[type(op)]
+    parameters = dict(zip(names, op.dist_params(rv.owner), strict=True))
+    latent = parameters.pop("latent")
+    noisy = None
+    if name == "logit" or (name == "normal" and not _has_basis(latent)):
+        noisy = _flipped_probit(latent)
+    if noisy is not None:
+        latent, flip = noisy
+        if name == "logit":
+            name, parameters = "label noise", {"flip": flip}
+        else:
+            name = "normal-probability"
+    elif name == "logit":
+        link = graphs.peeled(latent)
+        if not graphs.applies(link, scalar.Sigmoid):
+            return None
+        latent = link.owner.inputs[0]
+    return rv, name, latent, parameters
+
+
+def _flipped_probit(p: Variable) -> tuple[Variable, Variable] | None:
+    """Return x and flip of ``flip + (1 - 2 flip) Phi(x)``; None where an expression is another."""
+    found = [x.owner.inputs[0] for x in ancestors([p]) if graphs.applies(x, scalar.Erfc)]
+    inner = [x for each in found for x in graphs.factors(each) if graphs.random_parts(x)]
+    if len(inner) != 1:
+        return None
+    points = np.array([-40.0, -1.0, 0.3, 2.0])
+    at = [
+        clone_replace(p, {inner[0]: pt.constant(points[i : i + 1])}, rebuild_strict=False)
+        for i in range(len(points))
+    ]
+    values = [
+        graphs.numbers(x, {rv: np.full(graphs.shape_of(rv), 0.07) for rv in graphs.random_parts(x)})
+        for x in at
+    ]
+    for point, value in zip(points, values, strict=True):
+        if not np.allclose(value, values[0] + (1 - 2 * values[0]) * ndtr(point), rtol=1e-12):
+            return None
+    unknown = {rv.name for rv in graphs.random_parts(at[0])}
+    flip = [rv for rv in graphs.random_parts(p) if rv.name in unknown]
+    return inner[0], flip[0] if len(flip) == 1 and (values[0] == 0.07).all() else at[0]
+
+
+# --- the latent function ------------------------------------------------------------------------
+
+
+def _latent_parts(
+    model: pm.Model, latent: Variable
+) -> tuple[Variable, Variable, Array | None, Variable, Variable | None]:
+    """Return Phi, weights or sizes, signs, their product, and bias of dot(Phi, sign * weight) + bias."""
+    each, free = graphs.terms(latent), set(model.free_RVs)
+    inner = next(x for x in each if graphs.product(x))
+    others = [x for x in each if x is not inner]
+    if len(others) > 1 or any(graphs.product(x) for x in others):
+        raise ValueError(
+            f"what the likelihood takes has {len(each)} terms, of {graphs.made_of(each)}; that is no row of "
+            f"FAMILY. Needed dot(Phi, weight) + bias alone, {NUTS}"
+        )
+    Phi, weight = graphs.product(inner)  # type: ignore[misc]
+    if not graphs.random_parts(weight) and graphs.random_parts(Phi):  # dot(weight, Phi.T)
+        Phi, weight = weight.T, Phi
+    sign, size = signed(graphs.peeled(weight))
+    bias = others[0] if others else None
+    moved = [*(graphs.random_parts(size) or [size]), *others]
+    unfree = [x for x in moved if x not in free]
+    if unfree:
+        raise ValueError(
+            f"weights and bias are moved together; found not free {graphs.made_of(unfree)}. Needed free "
+            f"variables, each a term or factor by itself in dot(Phi, sign * weight) + bias; {NUTS}"
+        )
+    return Phi, size, sign, weight, bias
+
+
+def signed(weight: Variable) -> tuple[Array | None, Variable]:
+    """Return signs and sizes of signed weights; None and the weights themselves where they are free."""
+    if graphs.is_random(weight) or len(graphs.factors(weight)) < 2:
+        return None, weight
+    both = [graphs.peeled(x) for x in weight.owner.inputs]
+    known = [x for x in both if not graphs.random_parts(x)]
+    if len(known) != 1 or len(both) != 2:
+        return None, weight
+    sign = np.asarray(graphs.numbers(known[0]), dtype=float)
+    if not np.isin(sign, (-1.0, 1.0)).all():
+        raise ValueError(
+            f"sizes of weights are multiplied by {np.unique(sign)[:5]}; needed signs, -1 and +1, {NUTS}"
+        )
+    return sign, both[1] if both[0] is known[0] else both[0]
