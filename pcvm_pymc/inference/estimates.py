@@ -113,40 +113,27 @@ def find_map_em(
     options = EMOptions() if options is None else options
     options.check_in_memory()
     parts = parts_of(model)
-    problem = read_any(model, options, parts)
-    if parts is None or isinstance(problem, OwnTerms):
-        return _own_mode(model, problem, options, start, progressbar)
-    with _em_progress(options, progressbar) as report:
-        result, seconds = timed(lambda: fit_em(problem, start, options, report), "EM")
-    return pack_point(
-        model,
-        parts,
-        problem,
-        result,
-        values=_other_values(parts, problem, result),
-        groups={},
-        method=f"EM ({options.update})",
-        seconds=seconds,
-        trace="em_trace",
-    )
-
-
-def _own_mode(
-    model: pm.Model, own: Any, options: EMOptions, start: Start | None, progressbar: bool
-) -> xr.DataTree:
-    """Return the mode of a model with terms of its own."""
-    if start is not None:
+    problem: Any = read_any(model, options, parts)
+    is_own = isinstance(problem, OwnTerms)
+    if is_own and start is not None:
         raise ValueError(
             "start is for models without terms of one's own; leave it out. Weights begin at zero, other "
             "variables at their initval="
         )
-    warn_if_counted_twice(model)
+    if is_own:
+        warn_if_counted_twice(model)
     with _em_progress(options, progressbar) as report:
-        result, seconds = timed(
-            lambda: fit_own_terms(own.problem, own.first, options, report), "EM"
-        )
-    method = "EM, and gradient steps for the terms of one's own"
-    return pack_own(model, own.point(result.values), result, method=method, seconds=seconds)
+        solve: Callable[[], Any] = partial(fit_em, problem, start, options, report)
+        if is_own:
+            solve = partial(fit_own_terms, problem.problem, problem.first, options, report)
+        result, seconds = timed(solve, "EM")
+    run: dict[str, Any] = {"seconds": seconds, "trace": "em_trace"}
+    if parts is None or is_own:
+        run["method"] = "EM, and gradient steps for the terms of one's own"
+        return pack_own(model, parts, problem.point(result.values), result, **run)
+    run["method"] = f"EM ({options.update})"
+    values = _other_values(parts, problem, result)
+    return pack_point(model, parts, problem, result, values=values, groups={}, **run)
 
 
 def _other_values(parts: Parts, problem: Problem, result: EMResult) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def pack(
     ----------
     model : pm.Model
     parts : Parts or None
-        Of a model of the family: values under a builder's names then get those of the model.
+        Of a model of the family.
     values : mapping of str to (dims, array_like)
         Of the group ``posterior``: dims are those after ``chain`` and ``draw``, first in every value.
     groups : mapping of str to Dataset, or to values as above
@@ -78,16 +78,12 @@ def pack(
     **attrs
         Attributes of ``posterior``, in addition to the library's name and version.
     """
-    names = {} if parts is None else parts.names(model)
-    own: dict[str, str] = {}  # dims of the model by those of a builder
-    for key, name in names.items():
-        own |= zip(_DIMS.get(key, ()), model.named_vars_to_dims.get(name, ()), strict=False)
 
     def dataset(values: Values, **attrs: Any) -> xr.Dataset:
         variables = {}
         for name, (dims, value) in values.items():
-            others = [own.get(dim) or dim for dim in ((dims,) if isinstance(dims, str) else dims)]
-            variables[names.get(name, name)] = (("chain", "draw", *others), np.asarray(value))
+            others = (dims,) if isinstance(dims, str) else dims
+            variables[name] = (("chain", "draw", *others), np.asarray(value))
         out = xr.Dataset(variables)
         coords: dict[str, Any] = {name: np.arange(out.sizes[name]) for name in ("chain", "draw")}
         known = {name: each for name, each in model.coords.items() if each is not None}
@@ -104,6 +100,18 @@ def pack(
     data = observed_and_constant_data(model, parts)
     tree = xr.DataTree.from_dict({"posterior": posterior, **found, **data})
     return record_model(tree, model, parts)
+
+
+def under_model_names(model: pm.Model, parts: Parts, values: Values) -> dict[str, tuple[Dims, Any]]:
+    """Return values under a builder's names as the model names them, and their dims."""
+    names, own = parts.names(model), dict[str, Any]()
+    for key, name in names.items():
+        own |= zip(_DIMS.get(key, ()), model.named_vars_to_dims.get(name, ()), strict=False)
+
+    def renamed(dims: Dims) -> Dims:
+        return tuple(own.get(dim) or dim for dim in ((dims,) if isinstance(dims, str) else dims))
+
+    return {names.get(key, key): (renamed(dims), value) for key, (dims, value) in values.items()}
 
 
 def pack_point(
@@ -151,24 +159,31 @@ def pack_point(
     }
     if problem.is_signed:
         found["magnitude"] = (("basis", *scores), np.abs(result.weight))
+    found = under_model_names(model, parts, found)
     n_active = int(np.count_nonzero(result.weight))
     run: dict[str, Any] = {"method": method, "seconds": seconds, "trace": trace}
     return _pack_end(model, parts, found, result, groups, n_active=n_active, **run)
 
 
 def pack_own(
-    model: pm.Model, point: Mapping[str, Any], result: OwnResult, *, method: str, seconds: float
+    model: pm.Model,
+    parts: Parts | None,
+    point: Mapping[str, Any],
+    result: OwnResult,
+    **run: Any,
 ) -> xr.DataTree:
     """Pack the mode of a model with terms of its own: all its free variables and deterministics.
 
     Parameters
     ----------
     model : pm.Model
+    parts : Parts or None
+        Of a model of the family.
     point : mapping of str to ndarray
         The mode, as the model's samplers have it.
     result : OwnResult
-    method : str
-    seconds : float
+    **run
+        ``method``, ``seconds`` and ``trace``, as in `pack_point`.
     """
     names = [str(each.name) for each in (*model.free_RVs, *model.deterministics)]
     wanted = model.replace_rvs_by_values([*model.free_RVs, *model.deterministics])
@@ -179,8 +194,7 @@ def pack_own(
         default = [f"{name}_dim_{i}" for i in range(np.ndim(value))]
         dims = tuple(d or default[i] for i, d in enumerate(own)) if own else tuple(default)
         found[name] = (dims, value)
-    run: dict[str, Any] = {"method": method, "seconds": seconds, "trace": "em_trace"}
-    return _pack_end(model, None, found, result, {}, n_active=result.n_active, **run)
+    return _pack_end(model, parts, found, result, {}, n_active=result.n_active, **run)
 
 
 def _pack_end(

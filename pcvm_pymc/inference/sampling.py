@@ -282,16 +282,18 @@ def _packed(
         values["rate"] = ((), states["rate"])
     if "width" in states:
         values["width"] = (("feature",)[: states["width"].ndim - 2], states["width"])
+    values = results.under_model_names(model, parts, values)
     log_likelihood = problem.log_likelihood(states["latent"])
     n_chains, n_states = log_likelihood.shape[:2]
     sweep = np.tile(drawn.sweeps - drawn.step * np.arange(n_states)[::-1], (n_chains, 1))
+    observed = results.under_model_names(model, parts, {"label": ("obs", log_likelihood)})
     stats = {"lp_likelihood": ((), log_likelihood.sum(axis=-1)), "sweep": ((), sweep)}
     thin = drawn.step * drawn.every
     tree = results.pack(
         model,
         parts,
         values,
-        {"sample_stats": stats, "log_likelihood": {"label": ("obs", log_likelihood)}},
+        {"sample_stats": stats, "log_likelihood": observed},
         sampler=f"Gibbs (1 draw in {thin} sweeps)",
         sampling_time=seconds,
         sweeps=drawn.sweeps,

@@ -10,7 +10,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor import scalar
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import clone_replace
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV, NormalRV, StudentTRV
 
@@ -327,21 +327,22 @@ def _flipped_probit(p: Variable) -> tuple[Variable, Variable] | None:
     inner = [x for each in found for x in graphs.factors(each) if graphs.random_parts(x)]
     if len(inner) != 1:
         return None
-    points = np.array([-40.0, -1.0, 0.3, 2.0])
-    at = [
-        clone_replace(p, {inner[0]: pt.constant(points[i : i + 1])}, rebuild_strict=False)
-        for i in range(len(points))
-    ]
-    values = [
-        graphs.numbers(x, {rv: np.full(graphs.shape_of(rv), 0.07) for rv in graphs.random_parts(x)})
-        for x in at
-    ]
-    for point, value in zip(points, values, strict=True):
-        if not np.allclose(value, values[0] + (1 - 2 * values[0]) * ndtr(point), rtol=1e-12):
+    latent, shape = inner[0].type(), graphs.shape_of(inner[0])
+    (expression,) = graph_replace([p], {inner[0]: latent})
+    unknown = graphs.random_parts(expression)
+    given = {rv: np.full(graphs.shape_of(rv), 0.07) for rv in unknown}
+
+    def at(point: float) -> Array:
+        return graphs.numbers(expression, given | {latent: np.full(shape, point)})
+
+    flip = at(-40.0)
+    for point in (-1.0, 0.3, 2.0):
+        if not np.allclose(at(point), flip + (1 - 2 * flip) * ndtr(point), rtol=1e-12):
             return None
-    unknown = {rv.name for rv in graphs.random_parts(at[0])}
-    flip = [rv for rv in graphs.random_parts(p) if rv.name in unknown]
-    return inner[0], flip[0] if len(flip) == 1 and (values[0] == 0.07).all() else at[0]
+    if len(unknown) == 1 and (flip == 0.07).all():
+        return inner[0], unknown[0]
+    lowest = latent.type.filter_variable(pt.constant(np.full(shape, -40.0)))
+    return inner[0], graph_replace([expression], {latent: lowest})[0]
 
 
 # --- the latent function ------------------------------------------------------------------------

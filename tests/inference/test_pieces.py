@@ -200,11 +200,11 @@ def test_refits_of_a_model_with_a_potential_are_refused():
     refused("also has push", pcvm.kfold, mode, X, label)
 
 
-def test_a_function_of_another_name_is_refused_by_name():
+def test_one_of_two_functions_of_other_names_is_refused_by_name():
     X, label = blobs(20, seed=9)
     with pm.Model() as model:
-        f = pcvm.pcvm_latent(X, label, name="f", width=1.2)
-        pm.Bernoulli("label", logit_p=f, observed=label > 0, dims="obs")
+        f, g = (pcvm.pcvm_latent(X, label, name=each, width=1.2) for each in "fg")
+        pm.Bernoulli("label", logit_p=f + g, observed=label > 0, dims="obs")
     refused("no function called 'latent'", pcvm.predict, map_result(model), X)
 
 

@@ -291,7 +291,12 @@ def test_label_noise_is_read_with_its_share_of_flips():
         assert found.likelihood.flip == pytest.approx(flip, abs=1e-15)
     unknown = build(row, X, LABEL, likelihood="label noise", flip=pm.Beta.dist(1.0, 9.0))
     assert np.isnan(read(unknown).likelihood.flip)
-    refused(r"\['flip'\] of the likelihood is unknown, which 'em' does not", read, unknown, "em")
+    refused(
+        r"\['flip'\] \(flip of the likelihood\) is unknown, which 'em' does not",
+        read,
+        unknown,
+        "em",
+    )
     noisy = LIKELIHOODS["label noise"](pm.Beta.dist(1.0, 9.0))
     with pytest.raises(ValueError, match=r"unknown flip=.*needed a number here, or a model"):
         pcvm.PCVMClassifier(likelihood=noisy).fit(X, LABEL)
