@@ -139,7 +139,7 @@ WITHOUT_A_SIGNATURE = {"PCVMGibbs", "Status", *TAKEN_BY_PYMC}
 
 
 def names_in(text, section):
-    found = re.search(rf"^{section}\n-+\n(.*?)(?=^\w+\n-{{3,}}$|\Z)", text, re.M | re.S)
+    found = re.search(rf"^{section}\n-+\n(.*?)(?=^[\w ]+\n-{{3,}}$|\Z)", text, re.M | re.S)
     lines = found[1].splitlines() if found else ()
     heads = [line.split(" : ")[0] for line in lines if line and not line[0].isspace()]
     return {name.strip().lstrip("*") for head in heads for name in head.split(",")}
@@ -182,6 +182,17 @@ def test_the_arguments_that_most_users_set_come_first(name):
     section = re.search(r"^Parameters\n-+\n(.*?)^Attributes$", text, re.M | re.S)[1]
     heads = re.findall(r"^(\w[\w, ]*?)(?: : .*)?$", section, re.MULTILINE)
     assert [name for head in heads for name in head.split(", ")] == order
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_the_site_has_the_arguments_of_an_estimator_in_groups(name):
+    pages, found = runpy.run_path(str(DOCS / "generate.py")), getattr(pcvm_pymc, name)
+    text = "\n".join(pages["grouped"](inspect.getdoc(found).splitlines()))
+    arguments = set(inspect.signature(found).parameters)
+    groups = {each: set(names.split()) & arguments for each, names in pages["GROUPS"].items()}
+    assert {each: names_in(text, each) for each in groups} == groups
+    assert set.union(*groups.values()) == arguments
+    assert not has(text, "Parameters")
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
