@@ -29,7 +29,7 @@ NOTEBOOKS = {
     "04_many_classes": ("Three classes and more, by EM, from the bottom up, and sampled", 0),
     "05_reproducing_the_papers": ("Some of the tables and figures of five papers, run again", 0),
     "06_which_features": ("A width for each feature: relevance and its spread over folds", 0),
-    "07_own_terms": ("Intercepts by group, partially pooled, from a data frame to new rows", 0),
+    "07_own_terms": ("Intercepts by group, partially pooled, from a data frame to new rows", -2),
     "hyperprior_comparison": ("Accuracy against number of vectors over 17 real sets", -2),
 }
 # links between files of the repository, as they are on the site
