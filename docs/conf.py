@@ -2,6 +2,7 @@
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,18 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from docutils import nodes  # noqa: E402
 from docutils.parsers.rst import Directive, directives  # noqa: E402
 from docutils.utils.math.latex2mathml import tex2mathml  # noqa: E402
-from generate import write_pages  # noqa: E402
+from generate import GROUPS, grouped, source_of, write_pages  # noqa: E402
 
 import pcvm_pymc  # noqa: E402
+from pcvm_pymc.estimators.base import KernelMachine  # noqa: E402
 
 project = "pcvm_pymc"
 author = "the authors of pcvm_pymc"
 project_copyright = author
 version = release = pcvm_pymc.__version__
+repository = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]["urls"][
+    "Repository"
+]
 
 extensions = [
     "myst_nb",
@@ -32,7 +37,7 @@ exclude_patterns = ["_build", "_templates", "**/results"]
 templates_path = ["_templates"]
 
 html_theme = "pydata_sphinx_theme"
-html_title = "pcvm_pymc"
+html_title = f"{project} {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_favicon = "_static/favicon.svg"
@@ -40,10 +45,14 @@ html_show_sourcelink = False
 html_theme_options = {
     "header_links_before_dropdown": 6,
     "navigation_with_keys": False,
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": ["page-toc", "edit-this-page"],
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
+    "icon_links": [{"name": "Repository", "url": repository, "icon": "fa-solid fa-code-branch"}],
+    "use_edit_page_button": True,
 }
+# the theme asks for `file_name`; what is edited is the file that the page was made from
+html_context = {"edit_page_url_template": repository + "/edit/main/{{ source or file_name }}"}
 html_sidebars = {page: [] for page in ("index", "models", "choose", "glossary")}
 
 nb_execution_mode = (
@@ -61,7 +70,7 @@ toc_object_entries_show_parents = "hide"  # long names are cut off beside a page
 # types are words and shapes, of which no single one is a reference
 napoleon_use_param = False
 napoleon_use_rtype = False
-napoleon_custom_sections = [("Attributes", "params_style"), ("Warns", "params_style")]
+napoleon_custom_sections = [(name, "params_style") for name in ("Attributes", "Warns", *GROUPS)]
 html_math_renderer = "mathml"  # drawn by the browser itself: no script from elsewhere
 default_role = "py:obj"
 # a short name that several modules have: any of them says what it is
@@ -129,6 +138,13 @@ def put_example_first(
         start, place = heads["Examples"], heads["Parameters"]
         end = min((i for i in heads.values() if i > start), default=len(lines))
         lines[:] = [*lines[:place], *lines[start:end], "", *lines[place:start], *lines[end:]]
+    if what == "class" and issubclass(member, KernelMachine) and "Parameters" in heads:
+        lines[:] = grouped(lines)
+
+
+def say_source(app: Any, name: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Say which file of the repository a page is made from, for its link to edit it."""
+    context["source"] = source_of(name)
 
 
 def setup(app: Any) -> None:
@@ -137,4 +153,5 @@ def setup(app: Any) -> None:
     app.add_html_math_renderer("mathml", (write_math, None), (write_math, None))
     app.connect("autodoc-skip-member", skip_foreign)
     app.connect("autodoc-process-docstring", put_example_first, priority=400)  # before napoleon
+    app.connect("html-page-context", say_source)
     write_pages(HERE)

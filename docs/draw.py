@@ -5,7 +5,7 @@ What is measured is read from the tables of the site and of the benchmarks, so t
 
 import re
 import sys
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,17 @@ def surface() -> Any:
     mode = find_map_em(model, progressbar=False)
     posterior = sample(model, random_seed=1, progressbar=False)
     return plots.plot_decision_surface(mode, posterior, X, y, resolution=150)
+
+
+def stack_panels() -> None:
+    """Cut the picture of the surface behind its colour bars, and stack its panels, for a phone."""
+    image = Image.open(FOLDER / "surface.png").convert("RGB")
+    width, height = image.size
+    cuts = [0, round(0.36 * width), round(0.68 * width), width]
+    tall = Image.new("RGB", (cuts[1], 3 * height), "white")
+    for k, (left, right) in enumerate(pairwise(cuts)):
+        tall.paste(image.crop((left, 0, right, height)), (cuts[1] - right + left, k * height))
+    tall.quantize(96).save(FOLDER / "surface_tall.png", optimize=True)
 
 
 def path() -> Any:
@@ -279,3 +290,4 @@ if __name__ == "__main__":
     for draw in PICTURES:
         if draw.__name__ in (sys.argv[1:] or draw.__name__):
             keep(draw(), f"{draw.__name__}.png")
+    stack_panels()

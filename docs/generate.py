@@ -1,6 +1,7 @@
 """Pages that the site makes from the package and its tests: nothing in them is written by hand."""
 
 import base64
+import inspect
 import io
 import json
 import shutil
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
+from pydoc import locate
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,6 +29,7 @@ NOTEBOOKS = {
     "04_many_classes": ("Three classes and more, by EM, from the bottom up, and sampled", 0),
     "05_reproducing_the_papers": ("Some of the tables and figures of five papers, run again", 0),
     "06_which_features": ("A width for each feature: relevance and its spread over folds", 0),
+    "07_own_terms": ("Intercepts by group, partially pooled, from a data frame to new rows", -2),
     "hyperprior_comparison": ("Accuracy against number of vectors over 17 real sets", -2),
 }
 # links between files of the repository, as they are on the site
@@ -36,6 +39,19 @@ LINKS = {
     "docs/": "../",
     "benchmarks/README.md": "benchmarks.md",
     "notebooks/": "../notebooks/",
+}
+#: pages that are files of the repository
+PAGES = {
+    "contributing": "CONTRIBUTING.md",
+    "changelog": "CHANGELOG.md",
+    "benchmarks": "benchmarks/README.md",
+}
+#: arguments of estimators as their pages group them
+GROUPS = {
+    "Kernel and width": "kernel width basis features scale cv",
+    "What is fitted": "estimation n_vectors likelihood link hyperprior prior gamma bias noise std star",
+    "Solver": "method options memory_limit random_state verbose",
+    "Data": "categorical_features class_weight",
 }
 NOTEBOOK_LINK = ("](../benchmarks/README.md)", "](../generated/benchmarks.md)")
 # what the contract tests of a row show, in the words of a user
@@ -64,14 +80,7 @@ def write_pages(docs: Path) -> None:
         "family.inc": family_table(),
         "compatibility.inc": compatibility_tables(),
         "gallery.inc": gallery(docs),
-        **{
-            page: linked((ROOT / source).read_text())
-            for page, source in {
-                "contributing.md": "CONTRIBUTING.md",
-                "changelog.md": "CHANGELOG.md",
-                "benchmarks.md": "benchmarks/README.md",
-            }.items()
-        },
+        **{f"{page}.md": linked((ROOT / source).read_text()) for page, source in PAGES.items()},
     }
     for name, text in pages.items():
         write(generated / name, text)
@@ -83,6 +92,44 @@ def write(path: Path, text: str) -> None:
     """Write a page where it changed, so that Sphinx reads anew what is new."""
     if not path.exists() or path.read_text() != text:
         path.write_text(text)
+
+
+def source_of(page: str) -> str:
+    """Return the file of the repository that a page of the site is made from."""
+    folder, _, name = page.rpartition("/")
+    if folder == "generated":
+        return PAGES[name]
+    if folder == "notebooks":
+        return f"{page}.ipynb"
+    if folder != "api/generated":
+        return f"docs/{page}.md"
+    return str(Path(inspect.getfile(locate(name))).relative_to(ROOT))
+
+
+def grouped(lines: Sequence[str]) -> list[str]:
+    """Return the docstring of an estimator with its parameters in groups, each in the order that it has.
+
+    Raises
+    ------
+    KeyError
+        For an argument that no group has.
+    """
+    start = lines.index("Parameters")
+    end = next(i for i in range(start + 2, len(lines)) if lines[i].startswith("---")) - 1
+    group_of = {each: name for name, names in GROUPS.items() for each in names.split()}
+    entries: list[list[str]] = []  # a head with the names of arguments, then its text
+    for line in lines[start + 2 : end]:
+        if line and not line[0].isspace():
+            entries.append([])
+        entries[-1].append(line)
+    sections: dict[str, list[str]] = {name: [name, "-" * len(name)] for name in GROUPS}
+    for head, *text in entries:
+        names, *kind = head.split(" : ")
+        for name, section in sections.items():
+            if its := [each for each in names.split(", ") if group_of[each] == name]:
+                section += [" : ".join([", ".join(its), *kind]), *text]
+    filled = [[*section, ""] for section in sections.values() if len(section) > 2]
+    return [*lines[:start], *chain.from_iterable(filled), *lines[end:]]
 
 
 def linked(text: str) -> str:

@@ -111,10 +111,8 @@ def has(text, section):
 NO_DEFINITION = {"FAMILY", "__version__", "plots"}
 # made by the package, not by a user
 RESULTS = {"Status"}
-NO_PAPER = {
-    *("Status", "compare", "save", "load", "new_data"),
-    *("select", "to_c", "to_onnx", "predict_interval"),
-}
+NO_PAPER = {"Status", "compare", "save", "load", "new_data"}
+NO_PAPER |= {"select", "to_c", "to_onnx", "predict_interval"}
 NAMES = sorted(set(pcvm_pymc.__all__) - NO_DEFINITION)
 
 
@@ -139,7 +137,7 @@ WITHOUT_A_SIGNATURE = {"PCVMGibbs", "Status", *TAKEN_BY_PYMC}
 
 
 def names_in(text, section):
-    found = re.search(rf"^{section}\n-+\n(.*?)(?=^\w+\n-{{3,}}$|\Z)", text, re.M | re.S)
+    found = re.search(rf"^{section}\n-+\n(.*?)(?=^[\w ]+\n-{{3,}}$|\Z)", text, re.M | re.S)
     lines = found[1].splitlines() if found else ()
     heads = [line.split(" : ")[0] for line in lines if line and not line[0].isspace()]
     return {name.strip().lstrip("*") for head in heads for name in head.split(",")}
@@ -185,6 +183,15 @@ def test_the_arguments_that_most_users_set_come_first(name):
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
+def test_the_site_has_the_arguments_of_an_estimator_in_groups(name):
+    pages, found = runpy.run_path(str(DOCS / "generate.py")), getattr(pcvm_pymc, name)
+    text = "\n".join(pages["grouped"](inspect.getdoc(found).splitlines()))
+    arguments = set(inspect.signature(found).parameters)
+    groups = {each: set(names.split()) & arguments for each, names in pages["GROUPS"].items()}
+    assert {each: names_in(text, each) for each in groups} == groups
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_the_methods_of_an_estimator_are_documented(name):
     for method, function in inspect.getmembers(getattr(pcvm_pymc, name), inspect.isroutine):
         if method.startswith("_") or not function.__module__.startswith("pcvm_pymc"):
@@ -212,10 +219,7 @@ def test_a_picture_is_documented(name):
 
 
 def test_readme_is_a_page():
-    text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= 120
-    for link in re.findall(r"\]\(([^)#]+)\)", text):
-        assert (ROOT / link).exists(), link
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
 def test_the_version_is_the_same_everywhere():
@@ -229,14 +233,13 @@ def test_the_version_is_the_same_everywhere():
 )
 def test_the_pages_links_are_there(path):
     """Links of a page written by hand; what the site makes of the repository is made when it is built."""
-    made = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
-    made["benchmarks.md"] = "benchmarks/README.md"
+    made = runpy.run_path(str(DOCS / "generate.py"))["PAGES"]
     if path.is_relative_to(DOCS / "generated") or path.is_relative_to(DOCS / "api" / "generated"):
         return
     for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
         target = (path.parent / link).resolve()
         if target.parent == DOCS / "generated":
-            target = ROOT / made[target.name]
+            target = ROOT / made[target.stem]
         if target.parent == DOCS / "notebooks":
             target = ROOT / "notebooks" / target.name
         assert target.exists(), link
@@ -255,8 +258,7 @@ def test_the_page_of_the_command_has_its_options(capsys):
 def test_no_merge_was_left_half_done():
     kinds = {".md", ".py", ".toml", ".css", ".ipynb", ".txt", ".yml", ".cff"}
     folders = ("pcvm_pymc", "docs", "tests", "notebooks", "benchmarks", ".ci")
-    files = [each for folder in folders for each in (ROOT / folder).rglob("*")]
-    files = [each for each in files if "_build" not in each.parts]
+    files = [p for each in folders for p in (ROOT / each).rglob("*") if "_build" not in p.parts]
     for path in (each for each in [*ROOT.iterdir(), *files] if each.suffix in kinds):
         assert not re.search(r"^(<{7}|>{7}) ", path.read_text(), re.MULTILINE), path
 
