@@ -19,6 +19,7 @@ from pcvm_pymc.core.pieces.centres import choose_means, choose_rows
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.model.graphs import is_random, numbers, random_parts
 from pcvm_pymc.model.matrices import at_width, matrix
+from pcvm_pymc.model.names import Names
 
 _log = logging.getLogger("pymc.pcvm_pymc")
 
@@ -37,67 +38,6 @@ RANDOM_KERNEL = (
     "the kernel has random variables as parameters, whose draws are the model's; use "
     "pm.set_data(**new_data(model, X_new)) and pm.sample_posterior_predictive"
 )
-
-
-@dataclass(frozen=True)
-class Names:
-    """What a latent function's variables and dimensions are called.
-
-    Attributes
-    ----------
-    latent : str
-        Name of the function. A name other than ``"latent"`` is, with an underscore, the prefix of
-        all that belongs to it: ``f``, ``f_weight``, the dim ``f_basis``.
-    obs : str
-        The dim of the rows, which several functions share.
-    """
-
-    latent: str = "latent"
-    obs: str = "obs"
-
-    def __post_init__(self) -> None:
-        for argument, value in (("name", self.latent), ("dim", self.obs)):
-            if not isinstance(value, str) or not value:
-                raise ValueError(f"{argument}={value!r}; needed a name, such as 'f'")
-
-    def __call__(self, name: str) -> str:
-        """Return the full name of a variable or dimension."""
-        return name if self.latent == "latent" else f"{self.latent}_{name}"
-
-    def dims(self, *dims: str) -> tuple[str, ...]:
-        """Return the full names of dimensions."""
-        return tuple(self.obs if each == "obs" else self(each) for each in dims)
-
-    def coords(self, coords: Mapping[str, Any]) -> dict[str, Any]:
-        """Return coordinates under the names of their dimensions."""
-        return {self.dims(name)[0]: values for name, values in coords.items()}
-
-    def add_rows(self, model: pm.Model, index: Any) -> None:
-        """Add the dim of the rows to a model; an existing one must have the same length.
-
-        Raises
-        ------
-        ValueError
-            If the model's dim has another length.
-        """
-        if self.obs not in model.coords:
-            model.add_coords({self.obs: index})
-            return
-        found = int(numbers(model.dim_lengths[self.obs]))
-        if found != len(index):
-            raise ValueError(
-                f"X has {len(index)} rows, and the dim {self.obs!r} of the model in this block {found}; "
-                "needed as many, or a dim of another name: pcvm_latent(..., dim=...)"
-            )
-
-    def check_free(self, model: pm.Model) -> None:
-        """Raise where a model has a latent function of this name already."""
-        taken = [each for each in (self.latent, self("hyperprior")) if each in model.named_vars]
-        if taken:
-            raise ValueError(
-                f"the model in this block has {taken[0]!r} already; give a second latent function another "
-                "name: pcvm_latent(..., name='second')"
-            )
 
 
 @dataclass(frozen=True)
@@ -176,24 +116,6 @@ def _distances(order: int, ndim: int, X: Array, centres: Array, _: Any) -> Array
     return kernels.distances(X, centres, order)
 
 
-def variable_of(model: pm.Model, value: TensorVariable, name: str) -> TensorVariable:
-    """Return a variable or expression of the model; an unnamed prior becomes a variable of that name.
-
-    Raises
-    ------
-    ValueError
-        If it is a variable of another model.
-    """
-    if not is_random(value) or value in model.basic_RVs:
-        return value
-    if value.name is None:
-        return model.register_rv(value, name)
-    raise ValueError(
-        f"{name} is the random variable {value.name!r} of another model; needed one of this model, or a new "
-        "unnamed prior such as pm.LogNormal.dist(0, 1)"
-    )
-
-
 def _width_name(kernel_name: str) -> str:
     """Return the name of the width's data, ``width`` where it may be random, else ``kernel_width``."""
     return "width" if kernel_name in DECLARED_KERNELS else "kernel_width"
@@ -265,9 +187,7 @@ class Bases:
     width: Any
     features: str
 
-    def declare(
-        self, model: pm.Model, names: Names, columns: NDArray[Any]
-    ) -> tuple[TensorVariable, Array]:
+    def declare(self, names: Names, columns: NDArray[Any]) -> tuple[TensorVariable, Array]:
         """Declare the data that Phi is computed from; return it and its values.
 
         They are those at the median distance where the width is random. Where nothing in it is unknown,
@@ -278,25 +198,24 @@ class Bases:
         weighed = isinstance(self.kernel, Covariance | kernels.MatrixRBF) or np.ndim(self.width) > 0
         if not weighed:
             validation.warn_unscaled(self.X, columns.tolist())
-        model.add_coords(names.coords({"feature": columns}))
+        names.add_dims(feature=columns)
         kernel, one = self.kernel, pt.constant(1.0)
-        X = pm.Data(names("X"), self.X, dims=names.dims("obs", "feature"))
+        X = pt.cast(names.data("X", self.X, "obs", "feature"), "float64")
         if kernel is None:
             piece = kernels.FeatureColumns(self.features)
             each = np.arange(kernels.feature_matrix(self.X[:1], self.features).shape[1])
-            model.add_coords(names.coords({"basis": each}))
+            names.add_dims(basis=each)
             return matrix(partial(at_width, piece), X, pt.constant(1.0 * each[:, None]), one)
-        coords = {"basis": np.arange(len(self.centres)), "kernel": [kernel.name]}
-        model.add_coords(names.coords(coords))
-        points = pm.Data(names("centres"), self.centres, dims=names.dims("basis", "feature"))
+        names.add_dims(basis=np.arange(len(self.centres)), kernel=[kernel.name])
+        points = names.data("centres", self.centres, "basis", "feature")
         if isinstance(kernel, Covariance) and kernel.is_random:
             typical = kernels.RBF(kernels.median_distance(self.X))(self.X, self.centres)
-            return kernel.covariance(X, points), typical
+            return names.variable("kernel", kernel.covariance(X, points)), typical
         if kernel.name != kernels.RBF.name:
-            declare_name(model, names("kernel_name"), names("kernel"))
+            names.record("kernel", kernel.name)
         if isinstance(kernel, kernels.Radial) and isinstance(self.width, TensorVariable):
-            width = variable_of(model, self.width, names("width"))
-            if random_parts(width) and width not in model.basic_RVs:
+            width = names.variable("width", self.width)
+            if random_parts(width) and not is_random(width):
                 width = pm.Deterministic(names("width"), width)  # what predictions need
             apart, _ = matrix(partial(_distances, kernel.order, 2 + width.ndim), X, points, one)
             inverse = 1.0 / (pt.sqr(width) if kernel.order > 1 else width)
@@ -305,16 +224,11 @@ class Bases:
             typical = kernel.with_width(middle)(self.X, self.centres)
             return DECLARED_KERNELS[kernel.name](exponent), typical
         if _has_width(kernel):
-            one = pm.Data(names(_width_name(kernel.name)), kernel.width)
+            one = names.data(_width_name(kernel.name), kernel.width)
         Phi, value = matrix(partial(at_width, kernel), X, points, one)
         if kernel.name == kernels.RBF.name:
             _warn_of_width(value, self.X, np.round(kernel.width, 6))
         return Phi, value
-
-
-def declare_name(model: pm.Model, name: str, dim: str) -> None:
-    """Record what the coordinate of a dim says, where `pm.sample` keeps it; it is constant."""
-    model.register_data_var(pt.constant(np.ones(1), name=name), dims=(dim,))
 
 
 def choose_bases(

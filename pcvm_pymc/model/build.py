@@ -12,6 +12,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
+from pytensor.compile import SharedVariable
+from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import FAMILY, System
@@ -29,11 +31,12 @@ from pcvm_pymc.core.pieces.priors import (
 )
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room
-from pcvm_pymc.core.pieces.row_weights import as_noise_std
-from pcvm_pymc.model.bases import AnyKernel, Names, Width, choose_bases, declare_name
+from pcvm_pymc.core.pieces.row_weights import as_noise_std, check_noise
+from pcvm_pymc.model.bases import AnyKernel, Width, choose_bases
 from pcvm_pymc.model.coordinates import native, storable
 from pcvm_pymc.model.data import OF_ROWS, Frame, KernelModel
 from pcvm_pymc.model.likelihoods import DECLARED_LIKELIHOODS
+from pcvm_pymc.model.names import Names, adding_to
 from pcvm_pymc.model.priors import DECLARED_PRIORS, declare_prior
 
 # proper ones; an improper one, of which nothing can be sampled, is asked for in full
@@ -64,33 +67,44 @@ def build(
         For the latent function: those, and ``hyperprior`` (one of the row's, or its name: of `named_prior`
         where a Laplace comes first among these, else that of a method of `Hyperprior`), ``bias`` (with the
         hyperprior's density: ``"prior"``, a flat one: ``"free"``, or ``"none"``), ``features``. Of rows:
-        ``sample_weight`` and ``noise_std``. Others are parameters of the likelihood, numbers or priors; None
-        for its default.
+        ``sample_weight``, and ``noise`` where it is an array. Others are parameters of the likelihood,
+        numbers or priors; None for its default.
 
     Raises
     ------
     ValueError
         For input that cannot be used; the message says what was found and what is needed.
     """
-    given = {name: options.pop(name, None) for name in OF_ROWS}
-    check_same_rows(X, y=y, **given)
-    frame = Frame.of(X)
+    noise: Any = options.get("noise")
+    given = {"sample_weight": options.pop("sample_weight", None)}
+    if np.ndim(noise) > 0 and getattr(noise, "owner", None) is None:  # that of each row
+        given["noise_std"] = options.pop("noise")
+    check_same_rows(X, y=y, sample_weight=given["sample_weight"], noise=given.get("noise_std"))
     ours = {*getfullargspec(_declare_function).kwonlyargs, *getfullargspec(choose_bases).kwonlyargs}
     nuisance = {name: options.pop(name) for name in set(options) - ours}
-    link, nuisance = _link(row, likelihood, nuisance)
-    targets = _Targets.of(link, y, len(frame.values), one_class=signs is not None)
-    of_rows = _of_rows(link, nuisance, given, len(frame.values))
-    targets = replace(targets, weight=of_rows.get("sample_weight"))
-    with pm.Model.get_context(error_if_none=False) or KernelModel() as model:
-        latent = _declare_function(model, row, frame, targets, Names(), signs=signs, **options)
-        if targets.classes is not None:
-            model.add_coords({"class": targets.classes})
+    with adding_to(pm.Model.get_context(error_if_none=False) or KernelModel()) as model:
+        frame, names = Frame.in_model(Names(model), X)
+        link, nuisance = _link(names, row, likelihood, nuisance)
+        labels, one_class = names.values("y", y), signs is not None
+        targets = _Targets.of(link, labels, len(frame.values), one_class=one_class)
         codes = (targets.known > 0).astype("int64") if targets.kind == "labels" else targets.known
-        observed = pm.Data("y", codes, dims="obs")
-        data = {name: pm.Data(name, each, dims="obs") for name, each in of_rows.items()}
-        DECLARED_LIKELIHOODS[link](latent, observed, **nuisance, **data)
-        model.add_coords({"likelihood": [link]})  # where results of pm.sample find it
-        declare_name(model, "likelihood_name", "likelihood")
+        of_rows = _of_rows(names, link, nuisance, given, codes)
+        targets = replace(targets, weight=of_rows.get("sample_weight"))
+        if targets.kind == "numbers" and "noise_std" not in of_rows:
+            size = typical_size(codes, targets.weight)
+            nuisance = {"noise": pm.HalfNormal.dist(size), **nuisance}
+        latent = _declare_function(row, frame, targets, names, signs=signs, **options)
+        if targets.classes is not None:
+            names.add_dims(**{"class": targets.classes})
+        observed = names.data("y", codes, "obs")
+        data = {key: names.data(key, each, "obs") for key, each in of_rows.items()}
+        for key, x in nuisance.items():  # a prior as a variable of that name, a number as data
+            is_variable = isinstance(x, Variable)
+            data[key] = names.variable(key, x) if is_variable else names.data(key, float(x))
+        kind, parameters = DECLARED_LIKELIHOODS[link](latent, **data)
+        name = names("target" if targets.kind == "numbers" else "label")
+        kind(name, **parameters, observed=observed, dims=names.obs)
+        names.record("likelihood", link)  # where results of pm.sample find it
     return model
 
 
@@ -117,16 +131,18 @@ def pcvm_latent(
 
     Parameters
     ----------
-    X : array_like, shape (n_obs, n_features)
-        Inputs, used as they are.
-    y : array_like, shape (n_obs,), optional
+    X : array_like or pm.Data, shape (n_obs, n_features)
+        Inputs, used as they are. A `pm.Data` of the model is taken itself, with its dims: `pm.set_data` on it
+        changes the function.
+    y : array_like or pm.Data, shape (n_obs,), optional
         Labels of two classes. They are not observed here: the weights take their signs from them. Not needed
         where `signs` are given.
     name : str
         Name of the function. A name other than ``"latent"`` is the prefix of all that belongs to the function
         (``f``, ``f_weight``, the dim ``f_basis``), so that a model may have several.
     dim : str
-        Name of the dim of the rows. One that the model has is taken, with its coordinates.
+        Name of the dim of the rows, where `X` does not name it. One that the model has is taken, with its
+        coordinates.
     kernel, width, hyperprior, precision, signs, basis
         As for `pcvm_model`.
     bias : bool
@@ -142,7 +158,7 @@ def pcvm_latent(
     TypeError
         Outside a ``with pm.Model()`` block.
     ValueError
-        For input that cannot be used, or a name that the model has already.
+        For input that cannot be used, or a name that the model has already. The model is then as it was.
 
     Notes
     -----
@@ -252,18 +268,19 @@ def _add_latent(
 ) -> TensorVariable:
     validation.check_flag("bias", bias)
     check_same_rows(X, y=y)
-    frame = Frame.of(X)
-    targets = _Targets(None, "labels", None, size)
-    if y is not None:
-        given = options["signs"] is not None
-        targets = _Targets.of(row.likelihood, y, len(frame.values), one_class=given)
-    with pm.modelcontext(None) as model:
+    with adding_to(pm.modelcontext(None)) as model:
+        frame, names = Frame.in_model(Names(model, name, dim), X)
+        if dim not in ("obs", names.obs):
+            raise ValueError(f"dim={dim!r}, and X has rows of the dim {names.obs!r}; leave it out")
+        targets = _Targets(None, "labels", None, size)
+        if y is not None:
+            labels, given = names.values("y", y), options["signs"] is not None
+            targets = _Targets.of(row.likelihood, labels, len(frame.values), one_class=given)
         kind = "prior" if bias else "none"
-        return _declare_function(model, row, frame, targets, Names(name, dim), bias=kind, **options)
+        return _declare_function(row, frame, targets, names, bias=kind, **options)
 
 
 def _declare_function(
-    model: pm.Model,
     row: System,
     frame: Frame,
     targets: "_Targets",
@@ -276,17 +293,22 @@ def _declare_function(
 ) -> TensorVariable:
     """Check the options of a latent function, declare its variables, and return the function."""
     hyperprior = _checked_prior(row, hyperprior, precision)
+    for name, value in of_bases.items():
+        if isinstance(value, SharedVariable):
+            raise ValueError(
+                f"{name} is the pm.Data {value.name!r}; needed its values, {name}={value.name}.get_value()"
+            )
     n_scores = targets.n_scores
     scores, shape = (("class",), (n_scores,)) if n_scores else ((), ())
     within = targets.known if row.signs is not None or n_scores else None
+    function = names("latent")  # before any work
     bases = choose_bases(row, frame.values, within, shape, **of_bases)
     if bases.kernel is not None:
         check_room(len(frame.values), len(bases.centres))
-    names.check_free(model)
-    names.add_rows(model, frame.index)
+    names.add_dims(obs=frame.index)
     if n_scores:
-        model.add_coords(names.coords({"class": targets.classes}))
-    Phi, typical = bases.declare(model, names, frame.columns)
+        names.add_dims(**{"class": targets.classes})
+    Phi, typical = bases.declare(names, frame.columns)
     sign = bases.sign
     if isinstance(hyperprior, str):
         hyperprior = _scaled_prior(row, hyperprior, typical, sign, targets)
@@ -296,27 +318,28 @@ def _declare_function(
         hyperprior, precision, bias, names, free=sign is None, n_scores=n_scores
     )
     if sign is not None:
+        data = names.data("signs", sign, "basis", *scores)
         dims = names.dims("basis", *scores)
-        data = pm.Data(names("signs"), sign, dims=dims)
         weight = pm.Deterministic(names("weight"), data * weight, dims=dims)
     latent = pt.dot(Phi, weight) if intercept is None else pt.dot(Phi, weight) + intercept
-    return pm.Deterministic(names.latent, latent, dims=names.dims("obs", *scores))
+    return pm.Deterministic(function, latent, dims=names.dims("obs", *scores))
 
 
 # --- what was given, checked --------------------------------------------------------------------
 
 
 def _link(
-    row: System, likelihood: str | Likelihood | None, nuisance: dict[str, Any]
+    names: Names, row: System, likelihood: str | Likelihood | None, nuisance: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """Return the likelihood's name, and its parameters that were given."""
+    """Return the likelihood's name, and its parameters that were given: one number or variable each."""
     name = row.likelihood if likelihood is None else getattr(likelihood, "name", likelihood)
     name = ALIASES.get(name, name) if isinstance(name, str) else None
     if name not in row.likelihoods:
         raise ValueError(
             f"likelihood={validation.shown(likelihood)} is unknown; use one of {row.likelihoods}"
         )
-    has = {*getfullargspec(DECLARED_LIKELIHOODS[name]).kwonlyargs} - {*OF_ROWS}
+    defaults = getfullargspec(DECLARED_LIKELIHOODS[name]).kwonlydefaults or {}
+    has = {*defaults} - {*OF_ROWS}
     given = {key: value for key, value in nuisance.items() if value is not None}
     is_object = isinstance(likelihood, Likelihood)
     for key in given:
@@ -327,38 +350,44 @@ def _link(
             )
     if is_object:
         given = {key: getattr(likelihood, key) for key in has}
+    given = {key: value for key, value in (defaults | given).items() if value is not None}
     for key, value in given.items():
-        is_positive = validation.is_real(value) and 0 < value < np.inf
-        if not (is_positive or isinstance(value, TensorVariable)):
+        if isinstance(value, Variable) and value.owner is not None and not value.type.ndim:
+            continue
+        given[key] = number = value if np.ndim(value) else names.values(key, value)
+        if not (validation.is_real(number) and 0 < number < np.inf):
             raise ValueError(
-                f"{key}={validation.shown(value)} must be positive and finite, in the unit of y"
+                f"{key}={validation.shown(value)}; needed one positive and finite number, in the unit of y, "
+                "or a variable or prior without dimensions. For several unknown ones give rvm_latent or "
+                "pcvm_latent a likelihood of your own, which sample and find_map_em take"
             )
     return name, given
 
 
 def _of_rows(
-    link: str, nuisance: dict[str, Any], given: dict[str, Any], n_obs: int
+    names: Names, link: str, nuisance: dict[str, Any], given: dict[str, Any], codes: NDArray[Any]
 ) -> dict[str, Array]:
     """Return the weights and the known noise of rows, as far as they were given."""
     found, has = {}, getfullargspec(DECLARED_LIKELIHOODS[link]).kwonlyargs
     for name in [name for name, value in given.items() if value is not None]:
         if name not in has:
             raise ValueError(
-                f"{name} was given with likelihood={link!r}; needed a regression under 'normal' noise"
-                + (", or 'student-t'" if name == "sample_weight" else "")
-                + "; estimators of classes have sample_weight in fit"
+                f"{name.removesuffix('_std')} was given for each row with likelihood={link!r}; needed a "
+                f"regression under 'normal' noise{', or student-t' if name == 'sample_weight' else ''}; "
+                "estimators of classes have sample_weight in fit"
             )
         check = as_noise_std if name == "noise_std" else validation.as_weights
-        found[name] = check(given[name], n_obs)
+        found[name] = check(names.values(name, given[name]), len(codes))
     if not found.get("sample_weight", np.ones(1)).all():
         row = int(np.argmin(found["sample_weight"]))
         raise ValueError(
             f"sample_weight has the value 0 in row {row}; needed positive ones: leave such rows out"
         )
     if "noise_std" in found and "noise" in nuisance:
-        raise ValueError(
-            "noise and noise_std were given; needed one of them: each row's noise is known"
-        )
+        raise ValueError("noise was given with a likelihood that has its own; needed one of them")
+    noise = found.get("noise_std", nuisance.get("noise"))
+    if not (noise is None or isinstance(noise, Variable)):
+        check_noise("noise", noise, codes)
     return found
 
 

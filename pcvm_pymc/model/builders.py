@@ -41,10 +41,11 @@ def pcvm_model(
 
     Parameters
     ----------
-    X : array_like, shape (n_obs, n_features)
-        Training inputs. They are used as they are: standardise columns of different units first.
-    y : array_like, shape (n_obs,)
-        Labels of any type, two classes; the greater one in sorted order is "1".
+    X : array_like or pm.Data, shape (n_obs, n_features)
+        Training inputs. They are used as they are: standardise columns of different units first. A `pm.Data`
+        of your own model is taken as it is, under its own name and dims: `pm.set_data` changes the model.
+    y : array_like or pm.Data, shape (n_obs,)
+        Labels of any type, two classes; the greater one in sorted order is "1". A `pm.Data` has 0 and 1.
     likelihood : {"probit", "logit", "label noise", "normal-probability"} or Likelihood
         A piece of `pcvm_pymc.core.pieces.likelihoods` has its own parameters: ``NoisyProbit(0.1)``, a tenth
         of the labels flipped, or ``NoisyProbit(pm.Beta.dist(1, 9))``, an unknown share: ``flip``.
@@ -56,9 +57,9 @@ def pcvm_model(
         Width of the RBF, or one for each feature. Default: the median distance between rows, which is logged;
         of a `KernelPiece` its own. ``"lognormal"`` makes it unknown, around that distance, with a standard
         deviation of its logarithm of 0.7; so does a random variable of the model or an unnamed prior
-        (``pm.LogNormal.dist(...)``, then named ``width``); an expression of several is a deterministic
-        of that name, which EM and NUTS take. In a result it is ``posterior["posterior"]["width"]``: the
-        attribute ``.width`` of a DataTree is xarray's own.
+        (``pm.LogNormal.dist(...)``, a copy of which is named ``width``); an expression of several is a
+        deterministic of that name, which EM and NUTS take. In a result it is
+        ``posterior["posterior"]["width"]``: the attribute ``.width`` of a DataTree is xarray's own.
     hyperprior : str, Hyperprior, Laplace or HalfHorseshoe, optional
         Gamma hyperpriors of the precisions, or exponential ones of the variances (chen2009's appendix A:
         sizes are then exponential). By name a method of `Hyperprior`. Default: ``"learned"``, whose scale is
@@ -90,7 +91,8 @@ def pcvm_model(
     Raises
     ------
     ValueError
-        For input that cannot be used; the message says what was found and what is needed.
+        For input that cannot be used, and names that the model in the block has already; the message says
+        what was found and what is needed. The model is then as it was.
 
     Warns
     -----
@@ -102,8 +104,8 @@ def pcvm_model(
     -----
     ``pm.set_data({"X": X_new})`` gives the model new rows, with placeholders for their labels where there are
     more or fewer. In a model of your own, to which this one was added, and after `pm.do`, these have to be
-    set too: ``pm.set_data(**new_data(model, X_new))``. Samplers compute the basis functions once, unless the
-    width is random.
+    set too: ``pm.set_data(**new_data(model, X_new))``, which names your own `pm.Data`. Samplers compute the
+    basis functions once, unless the width is random.
 
     What the index of a table and labels are becomes coordinates. What no file can keep (time zones, periods,
     intervals, several levels, mixed types) is kept as text, which is logged.
@@ -221,11 +223,10 @@ def rvm_model(
     kernel: AnyKernel = "rbf",
     width: Width | None = None,
     hyperprior: str | Hyperprior | None = None,
-    noise: float | TensorVariable | None = None,
+    noise: ArrayLike | TensorVariable | None = None,
     precision: Literal["marginal", "joint"] = "marginal",
     basis: ArrayLike | int | None = None,
     sample_weight: ArrayLike | None = None,
-    noise_std: ArrayLike | None = None,
 ) -> pm.Model:
     r"""Build the relevance vector machine (RVM) as a PyMC model.
 
@@ -255,8 +256,10 @@ def rvm_model(
         scaled to the data. Only samplers use it: `fit_evidence` has flat ones on log alpha, as Tipping has.
         The bias is around zero in it, and samplers begin there: standardise targets whose mean is many of
         their standard deviations. The evidence has the bias around the middle of the targets.
-    noise : float or TensorVariable, optional
-        Standard deviation of the targets (scale under ``"student-t"``), or its (unnamed) prior. Default:
+    noise : float, TensorVariable or array_like of shape (n_obs,), optional
+        Standard deviation of the targets (scale under ``"student-t"``), in the unit of y: a number, an
+        unnamed prior or a variable; under ``"normal"`` also an array or `pm.Data` of each row's known one.
+        Predictions are then of the function alone, since the noise of new rows is not known. Default:
         half-normal with the standard deviation of y.
     precision : {"marginal", "joint"}
         ``"marginal"`` integrates the precisions out (Student-t weights: half as many variables);
@@ -268,16 +271,14 @@ def rvm_model(
         Of numbers: how often each row counts, positive; two is the row twice, without a second basis function
         on it. The log density of a row is multiplied by it. The default width, and the part of the basis
         functions in the default hyperprior, are those of the rows as they are.
-    noise_std : array_like, shape (n_obs,), optional
-        Known standard deviation of each row's normal noise, in the unit of y, in place of `noise`.
-        Predictions are of the function alone, since the noise of new rows is not known.
 
     Returns
     -------
     pm.Model
         Coords ``obs``, ``basis`` (and ``class``); variables ``weight``, ``bias``, ``latent``, ``noise``
-        and the observed ``target``, or ``label``. Data: as `pcvm_model`, without signs; ``sample_weight``
-        and ``noise_std`` where they are given (for new rows one and infinity, until they are set).
+        and the observed ``target``, or ``label``. Data: as `pcvm_model`, without signs; ``sample_weight``,
+        and ``noise_std``, that of each row, where they are given (for new rows one and infinity, until they
+        are set).
 
     Raises
     ------

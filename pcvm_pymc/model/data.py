@@ -1,6 +1,6 @@
 """Tables of inputs, and new rows for a model: ``pm.set_data({"X": X_new})``, or `new_data` for any model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from pcvm_pymc.core.pieces.names import column_names, row_index
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, shown
-from pcvm_pymc.model.bases import Names
 from pcvm_pymc.model.coordinates import storable
+from pcvm_pymc.model.names import Names, coordinates
 
 # what a regression may have for each row, and what is put in its place for new ones
 OF_ROWS = {"sample_weight": 1.0, "noise_std": np.inf}  # a noise that is unknown: draws show it
@@ -26,20 +26,17 @@ class KernelModel(pm.Model):
 
     def set_data(self, name: str, values: Any, coords: Any = None) -> None:
         """Set data of the model; see `pymc.Model.set_data`."""
-        coords = dict(coords or {})
+        new: dict[str, Any] = {"new_data": {name: values}, "coords": {}}
+        rows, other = "obs" in self.named_vars_to_dims.get(name, ()), False
         if name == "X":
             new = new_data(self, values)
-            length = len(self.coords["obs"])
-            for each, value in new["new_data"].items():
-                if each not in ("y", *OF_ROWS) or len(value) != length:
-                    super().set_data(each, value, {**new["coords"], **coords})
-            return
-        dims = self.named_vars_to_dims.get(name, ())
-        if "obs" in dims and "obs" not in coords:
-            length = np.shape(values)[list(dims).index("obs")]
-            if length != len(self.coords["obs"]):
-                coords["obs"] = range(length)
-        super().set_data(name, values, coords)
+        if rows:
+            length = len(new["new_data"][name])
+            other = length != len(self.coords["obs"])
+            new["coords"] = new["coords"] or ({"obs": range(length)} if other else {})
+        for each, value in new["new_data"].items():
+            if each == name or other:
+                super().set_data(each, value, {**new["coords"], **(coords or {})})
 
 
 def as_model(model: Any) -> pm.Model:
@@ -60,7 +57,6 @@ def new_data(
     X_new: ArrayLike,
     *,
     name: str = "latent",
-    dim: str = "obs",
 ) -> dict[str, Any]:
     """Return the keyword arguments with which one `pm.set_data` gives a model new rows.
 
@@ -71,14 +67,15 @@ def new_data(
     X_new : array_like or table, shape (n_new, n_features)
         The index of a pandas table becomes the coordinate of the rows. Columns of other names than the
         training rows', or in another order, raise.
-    name, dim : str
-        Of the latent function and its rows, as `pcvm_latent` was given them.
+    name : str
+        Of the latent function, as `pcvm_latent` was given it.
 
     Returns
     -------
     dict
-        ``new_data``, with placeholders for labels or targets, and ``coords``. Where a model has several
-        latent functions, or own terms, the dicts of all are joined for one `pm.set_data`.
+        ``new_data``, with placeholders for labels or targets, and ``coords``. They go into a `pm.Data` of
+        your own where the model was built from one. Where a model has several latent functions, or own
+        terms, the dicts of all are joined for one `pm.set_data`.
 
     Raises
     ------
@@ -93,24 +90,23 @@ def new_data(
     >>> with pcvm_model(X, X[:, 0] > 0) as model:
     ...     pm.set_data(**new_data(model, X[:5] + 0.1))
     """
-    model, names = as_model(model), Names(name, dim)
+    model = as_model(model)
+    names, builders = Names(model, name), Names(model)
     if names.latent not in model.named_vars:
-        suffix = "_hyperprior"
-        found = [each.removesuffix(suffix) for each in model.named_vars if each.endswith(suffix)]
-        found += ["latent"] if "latent" in model.named_vars else []
+        known = [each.split("hyperprior") for each in model.named_vars]
+        found = [each[0][:-1] or "latent" for each in known if each[1:] == [""]]
         raise ValueError(
             f"the model has no latent function {names.latent!r}; needed one of {found}"
         )
-    columns = model.coords[names("feature")]
+    columns = coordinates(model, names.known("feature"))
     frame = Frame.of(X_new, "X_new", columns, len(columns))
-    X_new = frame.values
-    values: dict[str, Any] = {names("X"): X_new}
-    if "y" in model.named_vars:
-        values["y"] = np.zeros(len(X_new), dtype=model["y"].dtype)
-    for each, unknown in OF_ROWS.items():
-        if each in model.named_vars:
-            values[each] = np.full(len(X_new), unknown)
-    return {"new_data": values, "coords": {dim: frame.index}}
+    values: dict[str, Any] = {names.container("X"): frame.values}
+    for each, unknown in {"y": 0, **OF_ROWS}.items():
+        own = builders.container(each)
+        if own in model.named_vars:
+            values[own] = np.full(len(frame.values), unknown, dtype=model[own].dtype)
+    dim = model.named_vars_to_dims[names.latent][0]
+    return {"new_data": values, "coords": {dim: frame.index} if model.coords[dim] else {}}
 
 
 # --- tables -------------------------------------------------------------------------------------
@@ -132,6 +128,22 @@ class Frame:
     values: Array
     index: NDArray[Any]
     columns: NDArray[Any]
+
+    @classmethod
+    def in_model(cls, names: Names, X: Any) -> tuple[Self, Names]:
+        """Return the inputs of a model, and names with the dim of their rows.
+
+        Of a `pm.Data` of the model its own dims name rows and columns.
+        """
+        frame, model = cls.of(names.values("X", X)), names.model
+        if "X" not in names.given:
+            return frame, names
+        rows, columns = model.named_vars_to_dims.get(X.name) or (None, None)
+        dims = {"index": rows, "columns": columns}
+        known = {key: coordinates(model, dim) for key, dim in dims.items() if dim}
+        if rows is None and names.obs not in model.coords:  # as long as the data are
+            model.add_coord(names.obs, length=X.shape[0])
+        return replace(frame, **known), replace(names, obs=rows or names.obs)
 
     @classmethod
     def of(cls, X: Any, name: str = "X", known: Any = None, n_features: int | None = None) -> Self:

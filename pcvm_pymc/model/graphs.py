@@ -108,6 +108,7 @@ def _evaluated(x: Variable, given: Mapping[Variable, Any]) -> Any:
         if node.op.destroy_map:
             raise NotImplementedError(f"{node.op} overwrites what it is given")
         stored: list[list[Any]] = [[None] for _ in node.outputs]
+        node.op.prepare_node(node, None, None, "py")  # else NumPy divides whole numbers as such
         node.op.perform(node, [_value(each, value) for each in node.inputs], stored)
         value |= zip(node.outputs, (each for (each,) in stored), strict=True)
     return _value(x, value)

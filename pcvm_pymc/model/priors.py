@@ -15,7 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace, Prior, SharedHyperprior
 from pcvm_pymc.model import distributions as ours
 from pcvm_pymc.model import graphs
-from pcvm_pymc.model.bases import Names
+from pcvm_pymc.model.names import Names
 
 type Values = dict[str, Any]
 type Dims = tuple[str, ...] | None
@@ -40,9 +40,8 @@ def declare_prior(
     numbers = {name: value for name, value in asdict(prior).items() if value is not None}
     if isinstance(prior, SharedHyperprior):
         numbers["n_scores"] = n_scores
-    pm.modelcontext(None).add_coords(names.coords({"hyperparameter": list(numbers)}))
-    values = np.array(list(numbers.values()))
-    data = pm.Data(names("hyperprior"), values, dims=names.dims("hyperparameter"))
+    names.add_dims(hyperparameter=list(numbers))
+    data = names.data("hyperprior", np.array(list(numbers.values())), "hyperparameter")
     # a rate of zero as a constant, by which the distributions know that they are improper
     value = {
         name: pt.constant(np.float64(0.0)) if name in "df" and number == 0 else data[i]

@@ -27,6 +27,13 @@ class WeightedNormalRV(WeightedRV):
     once = pt.random.normal
 
 
+class WeightedStudentTRV(WeightedRV):
+    """The operation of `WeightedStudentT`."""
+
+    extended_signature = "[rng],[size],(),(),(),()->[rng],()"
+    once = pt.random.t
+
+
 class WeightedNormal(Continuous):
     """Targets normal around a mean, in rows that count by weights.
 
@@ -49,31 +56,28 @@ class WeightedNormal(Continuous):
     2.0
     """
 
-    rv_type = WeightedNormalRV
+    rv_type = WeightedRV  # what follows is of both operations
     rv_op = WeightedNormalRV.rv_op
 
     @classmethod
-    def dist(cls, mu: Any, sigma: Any, weight: Any, **kwargs: Any) -> Tensor:
+    def dist(cls, *params: Any, **named: Any) -> Tensor:
         """Return the unnamed random variable."""
-        return super().dist([mu, sigma, weight], **kwargs)
+        names = ("nu", "mu", "sigma", "weight")
+        given = [named.pop(name) for name in names if name in named]
+        return super().dist([*params, *given], **named)
 
-    def support_point(rv: Tensor, size: Any, mu: Tensor, *others: Tensor) -> Tensor:
+    def support_point(rv: Tensor, *inputs: Any) -> Tensor:
         """Return the mean."""
-        return pt.zeros_like(rv) + mu
+        return pt.zeros_like(rv) + inputs[-3]
 
-    def logp(value: Tensor, mu: Tensor, sigma: Tensor, weight: Tensor) -> Tensor:
+    def logp(value: Tensor, rng: Any, size: Any, *params: Tensor) -> Tensor:
         """Return the weighted log density."""
-        return weight * pm.logp(pm.Normal.dist(mu, sigma), value)
+        *place, sigma, weight = params
+        law = pm.Normal if len(place) == 1 else pm.StudentT
+        return weight * pm.logp(law.dist(*place, sigma=sigma), value)
 
 
-class WeightedStudentTRV(WeightedRV):
-    """The operation of `WeightedStudentT`."""
-
-    extended_signature = "[rng],[size],(),(),(),()->[rng],()"
-    once = pt.random.t
-
-
-class WeightedStudentT(Continuous):
+class WeightedStudentT(WeightedNormal):
     """Targets Student-t around a mean, in rows that count by weights, as `WeightedNormal`.
 
     Parameters
@@ -86,16 +90,3 @@ class WeightedStudentT(Continuous):
 
     rv_type = WeightedStudentTRV
     rv_op = WeightedStudentTRV.rv_op
-
-    @classmethod
-    def dist(cls, nu: Any, mu: Any, sigma: Any, weight: Any, **kwargs: Any) -> Tensor:
-        """Return the unnamed random variable."""
-        return super().dist([nu, mu, sigma, weight], **kwargs)
-
-    def support_point(rv: Tensor, size: Any, nu: Tensor, mu: Tensor, *others: Tensor) -> Tensor:
-        """Return the mean."""
-        return pt.zeros_like(rv) + mu
-
-    def logp(value: Tensor, nu: Tensor, mu: Tensor, sigma: Tensor, weight: Tensor) -> Tensor:
-        """Return the weighted log density."""
-        return weight * pm.logp(pm.StudentT.dist(nu=nu, mu=mu, sigma=sigma), value)

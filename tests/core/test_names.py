@@ -39,7 +39,7 @@ CALLS = {
     "a regression": lambda fitted, y: RVMRegressor(width=1.5).fit(X, y),
     "noise": lambda fitted, y: RVMRegressor(width=1.5).fit(X, LABEL, noise_std=y.abs()),
     "weights": lambda fitted, y: RVMRegressor(width=1.5).fit(X, LABEL, sample_weight=y.abs()),
-    "noise of a model": lambda fitted, y: package.rvm_model(X, LABEL, noise_std=y.abs()),
+    "noise of a model": lambda fitted, y: package.rvm_model(X, LABEL, noise=y.abs()),
     "select": lambda fitted, y: package.select(X, y, over=("scale",)),
     "select_width": lambda fitted, y: package.select_width(X, y, widths=[1.0], progressbar=False),
     "choose_basis": lambda fitted, y: package.choose_basis(X, y, 4),

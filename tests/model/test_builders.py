@@ -282,9 +282,11 @@ def test_a_model_remembers_a_kernel_of_the_packages_own():
 def test_an_argument_without_effect_is_refused():
     for kernel in ("linear-spline", pm.gp.cov.Matern52(2, ls=0.8)):
         refused(r"width=2\.0 was given with kernel=", pcvm_model, X, Y, kernel=kernel, width=2.0)
-    prior = pm.LogNormal.dist(0.0, 1.0)
-    pcvm_model(X, Y, width=prior)
-    refused("'width' of another model", pcvm_model, X, Y, width=prior)
+    with pm.Model():
+        other = pm.LogNormal("w", 0.0, 1.0)
+    for width in (other, 2.0 * other):
+        refused("'w' of another model", pcvm_model, X, Y, width=width)
+    refused("an unnamed prior.* by itself", pcvm_model, X, Y, width=2.0 * pm.Gamma.dist(3.0, 2.0))
 
 
 def test_random_kernels_are_not_drawn_anew_in_predictions():

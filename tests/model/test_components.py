@@ -7,11 +7,14 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from problems import blobs, refused, value_point
+from pymc.distributions.distribution import support_point
 from runs import SHALLOW
 
 from pcvm_pymc import Hyperprior, new_data, pcvm_latent, pcvm_model, predict, rvm_latent
 from pcvm_pymc.core.pieces.kernels import RBF
+from pcvm_pymc.core.pieces.likelihoods import NoisyProbit, StudentT
 from pcvm_pymc.inference.sampling import choose_method, sample
+from pcvm_pymc.model.builders import rvm_model
 from pcvm_pymc.model.distributions import MarginalBias, MarginalWeight, ProbitBernoulli
 from pcvm_pymc.model.graphs import numbers
 from pcvm_pymc.model.read import read, warn_if_counted_twice
@@ -68,7 +71,8 @@ def test_two_functions_of_one_block_have_names_and_dims_of_their_own():
     assert dims["g_X"] == ("patient", "g_feature")
     assert len(model.coords["g_basis"]) == 4
     assert list(model.coords["patient"])[:2] == ["p0", "p1"]  # the model's own stay
-    both = [new_data(model, Z, name=n, dim="patient") for n, Z in (("f", X[:3, :1]), ("g", X[:3]))]
+    both = [new_data(model, Z, name=n) for n, Z in (("f", X[:3, :1]), ("g", X[:3]))]
+    assert list(both[0]["coords"]) == ["patient"]
     with model:
         values = both[0]["new_data"] | both[1]["new_data"]
         pm.set_data(values, coords={"patient": ["q0", "q1", "q2"]})
@@ -79,12 +83,93 @@ def test_two_functions_of_one_block_have_names_and_dims_of_their_own():
     refused(r"no latent function 'latent'; needed one of \['f', 'g'\]", new_data, model, X)
 
 
-def test_a_second_function_without_a_name_is_refused_with_the_remedy():
-    with pm.Model():
-        pcvm_latent(X, Y)
-        refused(r"has 'latent' already.*name='second'", pcvm_model, X[:, :1], Y)
-    with pm.Model(coords={"obs": range(5)}):
-        refused("needed as many, or a dim", pcvm_latent, X, Y)
+TAKEN = ["X", "bias", "width", "basis", "rate", "latent", "centres", "magnitude", "feature"]
+TAKEN += [{"obs": range(5)}, {"bias": [0.0]}, {"basis": range(3)}, {"feature": ["a", "b"]}]
+OF_LIKELIHOODS = ["y", "label", "flip", "class", "likelihood_name", {"class": ["no", "yes"]}]
+latent_of = partial(pcvm_latent, width="lognormal")
+flipped = partial(pcvm_model, width="lognormal", likelihood=NoisyProbit(pm.Beta.dist(1, 9)))
+CALLS = [(build, taken) for build in (latent_of, flipped) for taken in TAKEN]
+
+
+@pytest.mark.parametrize(("build", "taken"), CALLS + [(flipped, each) for each in OF_LIKELIHOODS])
+def test_a_name_that_is_taken_is_said_and_the_model_stays_as_it_was(build, taken):
+    with pm.Model(coords=taken if isinstance(taken, dict) else None) as outer, pm.Model() as model:
+        if isinstance(taken, str):
+            pm.Normal(taken)
+        state = [str(vars(each)) for each in (outer, model)]
+        name = taken if isinstance(taken, str) else next(iter(taken))
+        refused(rf"the model in this block has .*'{name}'.*name='f'.*dim=", build, X, Y)
+        assert state == [str(vars(each)) for each in (outer, model)]
+        pcvm_latent(X, Y, name="f", dim="row")
+        assert model["f"].eval().shape == (16,)
+
+
+DIMS = [
+    (("obs", "feature"), True),
+    (("row", "gene"), True),
+    (("row", "gene"), False),
+    (None, False),
+]
+
+
+@pytest.mark.parametrize(("dims", "named"), DIMS)
+@pytest.mark.parametrize("build", [pcvm_latent, pcvm_model])
+def test_data_of_ones_own_are_what_the_function_is_computed_from(build, dims, named):
+    with pm.Model(coords={dims[0]: range(16), dims[1]: ["a", "b"]} if named else None) as model:
+        own = pm.Data("X_train", X, dims=dims), pm.Data("y_train", Y, dims=dims and dims[:1])
+        build(*own, width=1.3)
+        new = new_data(model, X[:3] + 0.1)
+        both = {"X_train", "y_train"} if build is pcvm_model else {"X_train"}
+        assert set(new["new_data"]) == both == set(new["new_data"]) - {"X", "y"}
+        for rows, given in ((X - 0.2, {"new_data": {"X_train": X - 0.2}}), (X[:3] + 0.1, new)):
+            pm.set_data(**given)
+            size = np.linspace(0.1, 1.0, 16)
+            found = numbers(model["latent"], {model["magnitude"]: size, model["bias"]: 0.3})
+            wanted = RBF(1.3)(rows, X) @ (LABEL * size) + 0.3
+            np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    refused("X is the variable X_train, no pm.Data of the model", pcvm_model, own[0], Y)
+
+
+def test_data_that_a_model_cannot_take_as_they_are():
+    with pm.Model() as model:
+        own, label = pm.Data("own", X), pm.Data("two", Y + 1)
+        refused(
+            r"y is the pm.Data 'two' of the values .*1, 2.* needed .*0, 1", pcvm_model, own, label
+        )
+        refused("X is the variable .* no pm.Data", pcvm_model, 2 * own, Y)
+        refused("basis is the pm.Data 'own'; needed its values", pcvm_model, X, Y, basis=own)
+        assert list(model.named_vars) == ["own", "two"]
+        noise = pm.Data("sd", np.full(16, 0.2))
+        rvm_model(own, LABEL, noise=noise, width=1.3)
+        assert np.isinf(new_data(model, X[:3])["new_data"]["sd"]).all()
+    assert model["target"].owner.inputs[-1] is noise
+
+
+NOISE = pm.Exponential.dist(2)
+
+
+@pytest.mark.parametrize("prior", [pm.HalfNormal.dist(1), pm.Gamma.dist(3, 2, shape=2)])
+def test_a_prior_is_each_models_own(prior):
+    models = [rvm_model(X, LABEL, width=prior, noise=NOISE) for _ in range(2)]
+    assert prior.name is None
+    one, same = (pm.draw([m["width"], m["noise"]], 5, random_seed=1) for m in models)
+    for each, other in zip(one, same, strict=True):
+        np.testing.assert_array_equal(each, other)
+    twice = rvm_model(X, LABEL, width=prior, likelihood=StudentT(NOISE, NOISE))
+    assert not np.isclose(*pm.draw([twice["noise"], twice["degrees"]], 5, random_seed=1)).any()
+
+
+WHOLE = [(pm.Gamma, 3, 2), (pm.LogNormal, 0, 1), (pm.InverseGamma, 3, 2), (pm.Exponential, 2)]
+WHOLE += [(pm.HalfNormal, 1), (pm.Beta, 1, 9), (pm.Weibull, 2, 3), (pm.Uniform, 1, 4)]
+
+
+@pytest.mark.parametrize(("law", "parameters"), [(law, each) for law, *each in WHOLE])
+def test_whole_numbers_are_the_numbers(law, parameters):
+    both = [law.dist(*map(kind, parameters)) for kind in (int, float)]
+    found, wanted = (numbers(2 * support_point(each)) for each in both)
+    assert found == pytest.approx(wanted, rel=1e-6)
+    if law is pm.Gamma:
+        assert [read(pcvm_model(X, Y, width=each), "em").width for each in both] == [1.5, 1.5]
 
 
 def test_with_the_rows_own_likelihood_it_is_the_row():
@@ -117,12 +202,19 @@ def test_what_is_no_row_any_more_is_for_nuts_and_says_so(likelihood, words):
 
 def test_a_model_of_ones_own_is_drawn_and_predicts_its_latent_function():
     few = {"draws": 4, "tune": 4, "chains": 1, "cores": 1, "random_seed": 1, "quiet": True}
-    drawn = sample(own_terms(), **few, **SHALLOW)
+    options = {"width": 1.3, "hyperprior": PRIOR}
+    model = own_terms(lambda: pcvm_latent(pm.Data("rows", X), Y, **options))
+    drawn = sample(model, **few, **SHALLOW)
     assert {"slope", "intercept", "latent"} <= set(drawn["posterior"].data_vars)
     assert list(drawn["observed_data"].data_vars) == ["z"]
     found = predict(drawn, X)["predictions"]
     assert list(found.data_vars) == ["latent"]
     np.testing.assert_allclose(found["latent"], drawn["posterior"]["latent"], atol=1e-10)
+    turned = predict(drawn, X[::-1])["predictions"]["latent"]
+    with model:
+        pm.set_data({"rows": X[::-1]})
+        new = pm.sample_posterior_predictive(drawn, var_names=["latent"], progressbar=False)
+    np.testing.assert_allclose(new["posterior_predictive"]["latent"], turned, atol=1e-10)
 
 
 def test_a_second_likelihood_does_not_count_the_data_twice_without_a_word():

@@ -6,7 +6,9 @@ import pytest
 from problems import fixed_rng, refused
 
 import pcvm_pymc as pcvm
+from pcvm_pymc.core.pieces.likelihoods import Normal, StudentT
 from pcvm_pymc.core.pieces.row_weights import Weighted
+from pcvm_pymc.model.data import OF_ROWS
 from pcvm_pymc.model.distributions import FreeWeight
 from pcvm_pymc.model.parts import find_parts
 from pcvm_pymc.model.read import read
@@ -25,11 +27,11 @@ def model_of(rows=None, **given):
     """Return the model of the rows with weights, or of repeated rows."""
     if rows is None:
         return pcvm.rvm_model(X, Y, sample_weight=TIMES, **FIXED | given)
-    given = {name: each[rows] if name == "noise_std" else each for name, each in given.items()}
+    given = {name: each[rows] if np.ndim(each) else each for name, each in given.items()}
     return pcvm.rvm_model(X[rows], Y[rows], **FIXED | given)
 
 
-GIVEN = [{}, {"likelihood": "student-t"}, {"noise": 0.3}, {"noise_std": NOISE}]
+GIVEN = [{}, {"likelihood": "student-t"}, {"noise": 0.3}, {"noise": NOISE}]
 
 
 @pytest.mark.parametrize("precision", ["marginal", "joint"])
@@ -57,26 +59,27 @@ def test_the_evidence_is_that_of_repeated_rows(given, method):
     stars = (False,) if "likelihood" in given else (False, True)
     for star in stars:
         both = [pcvm.predict(each, NEW, star=star)["predictions"] for each in (weighted, copies)]
-        assert ("noise" in both[0]) == ("noise_std" not in given)
+        assert ("noise" in both[0]) == (given.get("noise") is not NOISE)
         for name in both[0].data_vars:
             np.testing.assert_allclose(both[0][name], both[1][name], rtol=1e-5)
 
 
 def test_equal_known_noise_is_the_noise_of_all():
-    known = pcvm.fit_evidence(pcvm.rvm_model(X, Y, noise_std=np.full(30, 0.3), **FIXED))
+    known = pcvm.fit_evidence(pcvm.rvm_model(X, Y, noise=np.full(30, 0.3), **FIXED))
     plain = pcvm.fit_evidence(pcvm.rvm_model(X, Y, noise=0.3, **FIXED))
     found, same = (pcvm.predict(each, NEW)["predictions"] for each in (known, plain))
     np.testing.assert_allclose(found["latent_sd"], same["latent_sd"], rtol=1e-9)
     np.testing.assert_allclose(found["latent"], same["latent"], rtol=1e-9)
 
 
-@pytest.mark.parametrize("given", [{}, {"noise_std": NOISE}])
+@pytest.mark.parametrize("given", [{}, {"noise": NOISE}])
 def test_a_model_predicts_as_the_estimator(given, tmp_path):
     result = pcvm.fit_evidence(model_of(**given))
     pcvm.save(result, tmp_path / "result.nc")
     stored = pcvm.load(tmp_path / "result.nc")
     fit = pcvm.RVMRegressor(width=1.3, basis=X[:12], std="weights")
-    mean, std = fit.fit(X, Y, sample_weight=TIMES, **given).predict(NEW, return_std=True)
+    fit.fit(X, Y, sample_weight=TIMES, noise_std=given.get("noise"))
+    mean, std = fit.predict(NEW, return_std=True)
     for each in (result, stored):
         found = pcvm.predict(each, NEW)["predictions"].isel(chain=0, draw=0)
         np.testing.assert_allclose(found["latent"], mean, rtol=1e-7)
@@ -110,7 +113,7 @@ def test_draws_are_of_rows_that_count_once():
 
 
 def test_new_rows_count_once_and_their_noise_is_unknown():
-    model = model_of(noise_std=NOISE)
+    model = model_of(noise=NOISE)
     with model:
         pm.set_data({"X": X + 0.1})  # as many: they keep what they have
         np.testing.assert_array_equal(model["noise_std"].get_value(), NOISE)
@@ -134,13 +137,20 @@ def test_nuts_draws_the_posterior_of_repeated_rows():
     assert density.sizes["obs"] == 30
 
 
+VECTOR = pm.HalfNormal.dist(1, shape=30)
 REFUSED = [
     ({"sample_weight": TIMES * (np.arange(30) != 3)}, "value 0 in row 3; needed positive ones"),
     ({"sample_weight": TIMES[:3]}, r"sample_weight has shape \(3,\); needed \(30,\)"),
-    ({"noise_std": -NOISE}, "noise_std has the value -.* in row 0; needed positive and finite"),
-    ({"noise_std": NOISE, "noise": 0.3}, "noise and noise_std were given"),
-    ({"noise_std": NOISE, "likelihood": "student-t"}, "noise_std was given with .*'student-t'"),
-    ({"sample_weight": TIMES, "likelihood": "logit"}, "sample_weight was given with .*'logit'"),
+    ({"noise": -NOISE}, "noise has the value -.* in row 0; needed positive and finite"),
+    ({"noise": NOISE, "likelihood": Normal(0.3)}, "likelihood that has its own"),
+    ({"noise": NOISE, "likelihood": "student-t"}, "noise was given for each row.*'student-t'"),
+    ({"noise": 1e-100}, "noise has the value 1e-100; needed .* to .*the spread of y"),
+    ({"noise": 1e200 * NOISE}, "noise has the value .* in row 0; needed .* to .*the spread of y"),
+    ({"noise": VECTOR}, "noise=.*without dimensions.*rvm_latent.*sample"),
+    ({"noise": NOISE * pm.HalfNormal.dist(1)}, "noise=.*without dimensions"),
+    ({"likelihood": StudentT(0.3, VECTOR)}, "degrees=.*without dimensions"),
+    ({"likelihood": StudentT(1e-100, 4.0)}, "noise has the value 1e-100; needed"),
+    ({"sample_weight": TIMES, "likelihood": "logit"}, "sample_weight was given .*'logit'"),
 ]
 
 
@@ -150,9 +160,8 @@ def test_what_cannot_be_taken_is_refused(given, words):
     refused(words, pcvm.rvm_model, X, label, width=1.3, **given)
 
 
-@pytest.mark.parametrize("given", [{"sample_weight": TIMES}, {"noise_std": NOISE}])
+@pytest.mark.parametrize("given", [{"sample_weight": TIMES}, {"noise": NOISE}])
 def test_leave_one_out_refuses_what_it_does_not_take(given):
     result = pcvm.fit_evidence(pcvm.rvm_model(X, Y, **FIXED | given))
-    refused(
-        f"the model has {next(iter(given))}, which leave-one-out does not take", pcvm.loo, result
-    )
+    names = "|".join(OF_ROWS)
+    refused(f"the model has ({names}), which leave-one-out does not take", pcvm.loo, result)
