@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vector_count
-from pcvm_pymc.assessment.leave_one_out import elpd_fields
+from pcvm_pymc.assessment.leave_one_out import elpd_fields, row_names
 from pcvm_pymc.core.pieces.centres import copied_rows, rows_under
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.names import check_same_rows
@@ -243,7 +243,7 @@ def kfold(
 
 def _training_labels(posterior: xr.DataTree, X: Array, y: ArrayLike) -> NDArray[Any]:
     """Return the labels of the rows that a posterior was sampled with; raise for others."""
-    observed = posterior["observed_data"]["label"].values
+    observed = np.maximum(results.target_of(posterior), 0)
     if len(X) != len(observed):
         raise ValueError(
             f"X has {len(X)} rows; needed the {len(observed)} training rows of the posterior, in their order"
@@ -261,14 +261,14 @@ def _elpd(posterior: xr.DataTree, target: Array, pointwise: Array, cv: int) -> E
     """Return held-out scores as `arviz.loo_kfold` does."""
     latent = results.training_latent(posterior)
     inside = log_average(log_density_draws(posterior, latent, target))
-    obs = {"obs": posterior["posterior"]["obs"].values}
+    fields = elpd_fields(pointwise, inside, row_names(posterior))
     return ELPDDataLOOKFold(
-        **elpd_fields(pointwise, inside, obs),
+        **fields,
         n_samples=len(latent),
         warning=False,
         good_k=None,
         n_folds=cv,
-        p_kfold_i=xr.DataArray(inside - pointwise, dims="obs", coords=obs),
+        p_kfold_i=inside - fields["elpd_i"],
     )
 
 

@@ -149,14 +149,12 @@ def loo(
         )
     if y is not None:
         raise ValueError("y was given with a result, which has its own labels; leave it out")
-    mode = _of_tree(result, X, kernel)
-    (observed,) = result["observed_data"].data_vars.values()
-    return _scored([mode], observed.coords)
+    return _scored([_of_tree(result, X, kernel)], row_names(result))
 
 
 def _scored(
     modes: list[FittedMode],
-    coords: Any = None,
+    names: Any = None,
     copies: NDArray[np.intp] | None = None,
     groups: NDArray[np.intp] | None = None,
 ) -> PointLOO:
@@ -165,7 +163,7 @@ def _scored(
     Parameters
     ----------
     modes : list of FittedMode
-    coords : mapping, optional
+    names : array_like, shape (n_obs,), optional
         Of the rows.
     copies : ndarray of int, shape (n_given,), optional
         Which of the rows each row that was given equals; their weights are how often each was.
@@ -197,7 +195,7 @@ def _scored(
     rows = (each[every] for each in (*averages, in_doubt.any(axis=0), not_converged))
     pointwise, within, refitted, not_converged = rows
     return PointLOO(
-        **elpd_fields(pointwise, within, coords),
+        **elpd_fields(pointwise, within, names),
         n_samples=1,
         warning=bool(not_converged.any()),
         good_k=np.nan,
@@ -206,15 +204,22 @@ def _scored(
     )
 
 
-def elpd_fields(pointwise: Array, inside: Array, coords: Any) -> dict[str, Any]:
+def row_names(tree: xr.DataTree) -> NDArray[Any]:
+    """Return what the rows of a result's observed variable are called, in its own dim or without one."""
+    (observed,) = tree["observed_data"].to_dataset().data_vars.values()
+    return observed[observed.dims[0]].values
+
+
+def elpd_fields(pointwise: Array, inside: Array, names: Any = None) -> dict[str, Any]:
     """Return what ArviZ's results have of held-out log densities, and of those where no row is left out.
 
     Parameters
     ----------
     pointwise, inside : ndarray, shape (n_obs,)
-    coords : mapping, optional
+    names : array_like, shape (n_obs,), optional
         Of the rows.
     """
+    coords = None if names is None else {"obs": names}
     return {
         "elpd": float(pointwise.sum()),
         "se": float(np.sqrt(len(pointwise) * pointwise.var())),

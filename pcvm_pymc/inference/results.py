@@ -20,6 +20,7 @@ from pcvm_pymc.core.pieces.priors import Prior, hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, check_instance
 from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.inference.display import Result
 from pcvm_pymc.model.bases import RANDOM_KERNEL, AnyKernel, recall_kernel
 from pcvm_pymc.model.coordinates import storable
 from pcvm_pymc.model.data import OF_ROWS
@@ -71,7 +72,7 @@ def pack(model: pm.Model, values: Values, groups: Mapping[str, Any], **attrs: An
     }
     posterior = dataset(values, **attrs)
     data = observed_and_constant_data(model)
-    return record_model(xr.DataTree.from_dict({"posterior": posterior, **found, **data}), model)
+    return record_model(Result.from_dict({"posterior": posterior, **found, **data}), model)
 
 
 def pack_point(
@@ -449,5 +450,5 @@ def weights_of(tree: xr.DataTree) -> tuple[Array, Array]:
 
 def training_latent(tree: xr.DataTree) -> Array:
     """Return a result's draws of the latent function at the training rows, shape (n_draws, n_obs, ...)."""
-    latent = tree["posterior"]["latent"].transpose("chain", "draw", "obs", ...).values
+    latent = tree["posterior"]["latent"].transpose("chain", "draw", ...).values
     return latent.reshape(-1, *latent.shape[2:])
