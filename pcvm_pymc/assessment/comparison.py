@@ -39,6 +39,7 @@ class Comparison:
         Predicted probability of the greater class, or of each.
     label : ndarray of int, shape (n_test,)
         Numbers of the classes: 0 and 1, of several from 0.
+    classes : ndarray, shape (n_classes,)
     map_result, posterior : DataTree
 
     Examples
@@ -62,6 +63,7 @@ class Comparison:
     convergence: Convergence
     probability: dict[str, Array]
     label: NDArray[Any]
+    classes: NDArray[Any]
     map_result: xr.DataTree
     posterior: xr.DataTree
 
@@ -91,8 +93,7 @@ class Comparison:
         validation.check_choice("kind", kind, ("calibration", "weights"))
         if kind == "weights":
             return plots.plot_weights(self.map_result, self.posterior)
-        classes = _classes(self.map_result, self.posterior)
-        return plots.plot_calibration(self.label, self.probability, classes=classes)
+        return plots.plot_calibration(self.label, self.probability, classes=self.classes)
 
 
 def active_count(weight: ArrayLike, share: float = 0.95) -> Array:
@@ -189,7 +190,9 @@ def compare(
     _check_same_model(map_result, posterior)
     check_same_rows(X_test, "X_test", y_test=y_test)
     X_test = validation.as_features(X_test, "X_test")
-    label = coded(y_test, _classes(map_result, posterior), "y_test", len(X_test))
+    # a plain result of PyMC has none
+    classes = results.classes_of(posterior if "classes" in posterior.attrs else map_result)
+    label = coded(y_test, classes, "y_test", len(X_test))
     shape = (len(label),) if n_classes == 2 else (len(label), n_classes)
     entrants = {"MAP plug-in": map_result, "posterior mean": posterior, **(rivals or {})}
     for name, each in entrants.items():
@@ -215,6 +218,7 @@ def compare(
         convergence=convergence(posterior, list(results.nuisance_of(posterior))),
         probability={name: each.probability for name, each in entries.items()},
         label=label,
+        classes=classes,
         map_result=map_result,
         posterior=posterior,
     )
@@ -266,11 +270,6 @@ def rival_of(result: xr.DataTree, X_test: ArrayLike, kernel: AnyKernel | None = 
     end: Any = result.get("optimizer_result", {})
     told = result["posterior"].attrs.get("sampling_time", np.nan)
     return Rival(mean, vector_count(result), float(end.get("seconds", told)))
-
-
-def _classes(*trees: xr.DataTree) -> NDArray[Any]:
-    """Return the classes that one of the results tells: a plain result of PyMC has none."""
-    return results.classes_of(next((each for each in trees if "classes" in each.attrs), trees[0]))
 
 
 def coded(y: ArrayLike, classes: Array, name: str, n_obs: int) -> NDArray[np.int64]:

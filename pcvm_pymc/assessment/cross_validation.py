@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.assessment import plots
 from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vector_count
-from pcvm_pymc.assessment.leave_one_out import elpd_fields, row_names
+from pcvm_pymc.assessment.leave_one_out import elpd_fields
 from pcvm_pymc.core.pieces.centres import copied_rows, rows_under
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.names import check_same_rows
@@ -261,7 +261,7 @@ def _elpd(posterior: xr.DataTree, target: Array, pointwise: Array, cv: int) -> E
     """Return held-out scores as `arviz.loo_kfold` does."""
     latent = results.training_latent(posterior)
     inside = log_average(log_density_draws(posterior, latent, target))
-    fields = elpd_fields(pointwise, inside, row_names(posterior))
+    fields = elpd_fields(pointwise, inside, posterior)
     return ELPDDataLOOKFold(
         **fields,
         n_samples=len(latent),

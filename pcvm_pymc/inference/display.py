@@ -8,8 +8,9 @@ import xarray as xr
 from pcvm_pymc.inference.convergence import convergence
 
 #: what says how a result was made and whether it converged: of ``optimizer_result``, or attributes
-_TOLD = ("method", "sampler", "seconds", "sampling_time", "status", "message", "nit", "n_active")
-_TOLD += ("log_posterior", "log_evidence")
+_TOLD = (
+    "method sampler seconds sampling_time status message nit n_active log_posterior log_evidence"
+)
 
 
 class Result(xr.DataTree):
@@ -39,7 +40,7 @@ def overview(tree: xr.DataTree) -> pd.DataFrame:
     n_chains, n_draws = data.sizes["chain"], data.sizes["draw"]
     end, constants = (dict(tree.get(name, {})) for name in ("optimizer_result", "constant_data"))
     told = data.attrs | {name: x.item() for name, x in end.items() if x.ndim == 0}
-    rows: dict[Any, Any] = {name: told[name] for name in _TOLD if name in told}
+    rows: dict[Any, Any] = {name: told[name] for name in _TOLD.split() if name in told}
     if n_chains > 1 and n_draws >= 100:  # of fewer it cannot be told
         rows["convergence"] = str(convergence(tree))
     for name, x in {**constants, **data}.items():
