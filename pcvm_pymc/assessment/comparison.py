@@ -237,7 +237,8 @@ def _check_same_model(map_result: xr.DataTree, posterior: xr.DataTree) -> None:
             "results go into rivals={name: result}"
         )
     found, given = (each["constant_data"] for each in both)
-    differs = [] if np.array_equal(*map(results.target_of, both)) else ["labels"]
+    of_one, of_many = map(results.target_of, both)
+    differs = [] if np.array_equal(of_one, of_many) else ["labels"]
     for name in ("width", "hyperprior"):
         first, other = (each[name].values if name in each else () for each in (found, given))
         if not np.array_equal(first, other):

@@ -80,13 +80,15 @@ def psis_loo(posterior: xr.DataTree, **kwargs: Any) -> Any:
     results.check_result(posterior, "posterior", "log_likelihood")
     data = posterior["constant_data"].to_dataset()
     # do weights have the signs of their bases' labels? Not where each centre has one of either sign
-    tells_labels = "signs" in data
-    if tells_labels and "centres" in data:
-        _, place = np.unique(data["centres"].values, axis=0, return_inverse=True)
-        total = np.zeros((place.max() + 1, *data["signs"].shape[1:]))
-        np.add.at(total, place.ravel(), data["signs"].values)
-        tells_labels = bool(total.any())
-    if tells_labels:
+    tells_labels = []
+    for name in [str(each) for each in data if str(each).endswith("signs")]:
+        total, centres = data[name].values, data.get(f"{name.removesuffix('signs')}centres")
+        if centres is not None:
+            _, place = np.unique(centres.values, axis=0, return_inverse=True)
+            total = np.zeros((place.max() + 1, *data[name].shape[1:]))
+            np.add.at(total, place.ravel(), data[name].values)
+        tells_labels.append(total.any())
+    if any(tells_labels):
         _log.warning(LOO_CAVEAT)
     return az.loo(posterior, **kwargs)
 

@@ -12,10 +12,10 @@ from joblib import cpu_count
 from numpy.typing import NDArray
 from pymc.stats.convergence import log_warnings, warn_divergences, warn_treedepth
 
-from pcvm_pymc.core.gibbs import GibbsProblem
+from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.inference import results
-from pcvm_pymc.inference.chains import Drawn, GibbsRun, compile_sweeps, run_chains
+from pcvm_pymc.inference.chains import Drawn, GibbsRun, run_chains
 from pcvm_pymc.inference.convergence import convergence, keeping
 from pcvm_pymc.inference.display import Result
 from pcvm_pymc.model.data import as_model
@@ -139,12 +139,12 @@ def sample(
         method, reason = choose_method(model)
         if not quiet:
             _log.info("Sampling by %s: %s", method, reason)
-    unused = {"thin": thin, "max_sweeps": max_sweeps}
-    if method == "gibbs":
-        unused = {"target_accept": target_accept, "nuts_sampler": nuts_sampler}
+    other = "gibbs" if method == "nuts" else "nuts"
+    unused: dict[str, Any] = {"target_accept": target_accept, "nuts_sampler": nuts_sampler}
+    if other == "gibbs":
+        unused = {"thin": thin, "max_sweeps": max_sweeps}
     for name, value in unused.items():
         if value != _DEFAULT[name]:
-            other = "nuts" if method == "gibbs" else "gibbs"
             raise ValueError(
                 f"{name}={value!r} has no effect on method={method!r}; use {other!r}, or leave it out"
             )
@@ -296,7 +296,8 @@ def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> x
     """Return the draws of the Gibbs sampler; convergence is that of all states kept."""
     problem = GibbsProblem.of(read(model, "gibbs"))
     results.observed_and_constant_data(model)  # what fails here would fail after the draws
-    compile_sweeps(problem)
+    first = np.random.default_rng(0)
+    advance(problem, problem.start(first), first, draws=1)  # compiled here: chains need not wait
     began = time.perf_counter()
     drawn = run_chains(problem, run, rng)
     seconds = time.perf_counter() - began

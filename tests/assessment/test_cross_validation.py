@@ -214,7 +214,8 @@ def test_scores_are_the_same_under_any_names(observed, dim, no_sampler):
     y, names = (label > 0).astype(int), [f"row {i}" for i in range(20)]
 
     def scores(model):
-        mode, posterior = map_result(model), around_the_map(model)
+        mode = map_result(model)
+        posterior = drawn_around(mode, model, n_draws=30)
         folds = kfold(posterior, X, y, cv=2, random_seed=1)
         table = pcvm.compare(mode, posterior, X, y).table.drop(columns="seconds")
         each = [pcvm.loo(mode), pcvm.psis_loo(posterior, pointwise=True), folds.elpd]
