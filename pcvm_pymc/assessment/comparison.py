@@ -191,7 +191,7 @@ def compare(
     check_same_rows(X_test, "X_test", y_test=y_test)
     X_test = validation.as_features(X_test, "X_test")
     # a plain result of PyMC has none
-    classes = results.classes_of(posterior if "classes" in posterior.attrs else map_result)
+    classes = results.classes_of(map_result if "classes" in map_result.attrs else posterior)
     label = coded(y_test, classes, "y_test", len(X_test))
     shape = (len(label),) if n_classes == 2 else (len(label), n_classes)
     entrants = {"MAP plug-in": map_result, "posterior mean": posterior, **(rivals or {})}

@@ -231,6 +231,10 @@ def initial_values(
     ValueError
         If it has several draws.
 
+    References
+    ----------
+    M. D. Hoffman and A. Gelman (2014), "The No-U-Turn sampler", JMLR 15. The start is ours.
+
     Examples
     --------
     >>> import numpy as np
