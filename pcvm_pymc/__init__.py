@@ -28,7 +28,7 @@ _MODULES = {
     ),
     "inference.estimates": ("find_map_em", "fit_evidence"),
     "inference.prediction": ("predict",),
-    "inference.sampling": ("sample",),
+    "inference.sampling": ("initial_values", "sample"),
     "inference.storing": ("load", "save"),
     "estimators.candidates": ("ChoiceOptions",),
     "estimators.posterior": ("PosteriorOptions",),

@@ -16,15 +16,9 @@ from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.probabilities import normalised
 from pcvm_pymc.estimators.measures import Rival, scores
+from pcvm_pymc.inference import results
 from pcvm_pymc.inference.convergence import Convergence, convergence
 from pcvm_pymc.inference.prediction import predict
-from pcvm_pymc.inference.results import (
-    check_result,
-    classes_of,
-    likelihood_of,
-    nuisance_of,
-    weights_of,
-)
 from pcvm_pymc.model.bases import AnyKernel
 from pcvm_pymc.model.coordinates import storable
 
@@ -45,6 +39,7 @@ class Comparison:
         Predicted probability of the greater class, or of each.
     label : ndarray of int, shape (n_test,)
         Numbers of the classes: 0 and 1, of several from 0.
+    classes : ndarray, shape (n_classes,)
     map_result, posterior : DataTree
 
     Examples
@@ -68,6 +63,7 @@ class Comparison:
     convergence: Convergence
     probability: dict[str, Array]
     label: NDArray[Any]
+    classes: NDArray[Any]
     map_result: xr.DataTree
     posterior: xr.DataTree
 
@@ -97,8 +93,7 @@ class Comparison:
         validation.check_choice("kind", kind, ("calibration", "weights"))
         if kind == "weights":
             return plots.plot_weights(self.map_result, self.posterior)
-        classes = classes_of(self.map_result)
-        return plots.plot_calibration(self.label, self.probability, classes=classes)
+        return plots.plot_calibration(self.label, self.probability, classes=self.classes)
 
 
 def active_count(weight: ArrayLike, share: float = 0.95) -> Array:
@@ -120,8 +115,8 @@ def active_count(weight: ArrayLike, share: float = 0.95) -> Array:
 
 def vector_count(result: xr.DataTree) -> float:
     """Return how many bases a result has: of a point those not zero, of draws `active_count` on average."""
-    weight = weights_of(result)[0]
-    if "optimizer_result" not in result:
+    weight = results.weights_of(result)[0]
+    if len(weight) > 1:
         return float(active_count(weight).mean())
     return float(np.count_nonzero(weight[0].reshape(weight.shape[1], -1).any(axis=1)))
 
@@ -151,9 +146,9 @@ def compare(
     Parameters
     ----------
     map_result : DataTree
-        From `find_map_em`.
+        From `find_map_em` or `pymc_extras.find_MAP`.
     posterior : DataTree
-        From `sample` or `pymc.sample`, of the same model.
+        From `sample`, `pymc.sample` or an approximation (`pymc.fit`), of the same model.
     X_test : array_like, shape (n_test, n_features)
     y_test : array_like, shape (n_test,)
         Labels in the code of the training labels.
@@ -170,7 +165,8 @@ def compare(
     Raises
     ------
     ValueError
-        If a test label is not a class of the training set, a result is of other classes, or of a regression.
+        If a test label is not a class of the training set, a result is of other classes, or of a regression,
+        or the mode stands in place of the posterior.
 
     Examples
     --------
@@ -186,30 +182,32 @@ def compare(
     ['MAP plug-in', 'posterior mean']
     """
     for name, value in (("map_result", map_result), ("posterior", posterior)):
-        check_result(value, name)
-    _check_same_model(map_result, posterior)
+        results.check_result(value, name)
     validation.check_instance(
         "rivals", rivals, Mapping, "a mapping of names to Rival or DataTree", optional=True
     )
     n_classes = _n_classes("MAP plug-in", map_result)
+    _check_same_model(map_result, posterior)
     check_same_rows(X_test, "X_test", y_test=y_test)
     X_test = validation.as_features(X_test, "X_test")
-    label = coded(y_test, classes_of(map_result), "y_test", len(X_test))
+    # a plain result of PyMC has none
+    classes = results.classes_of(map_result if "classes" in map_result.attrs else posterior)
+    label = coded(y_test, classes, "y_test", len(X_test))
     shape = (len(label),) if n_classes == 2 else (len(label), n_classes)
-    results = {"MAP plug-in": map_result, "posterior mean": posterior, **(rivals or {})}
-    for name, each in results.items():
+    entrants = {"MAP plug-in": map_result, "posterior mean": posterior, **(rivals or {})}
+    for name, each in entrants.items():
         if isinstance(each, Rival):
             if np.shape(each.probability) != shape:
                 raise ValueError(
                     f"{name!r} has probabilities of shape {np.shape(each.probability)}; needed {shape}"
                 )
             continue
-        check_result(each, f"rivals[{name!r}]")
+        results.check_result(each, f"rivals[{name!r}]")
         if (found := _n_classes(name, each)) != n_classes:
             raise ValueError(f"{name!r} has {found} classes; needed {n_classes}, as the MAP has")
     entries = {
         name: each if isinstance(each, Rival) else rival_of(each, X_test, kernel)
-        for name, each in results.items()
+        for name, each in entrants.items()
     }
     table = {
         name: scores(label, each.probability) | {"vectors": each.vectors, "seconds": each.seconds}
@@ -217,22 +215,33 @@ def compare(
     }
     return Comparison(
         table=pd.DataFrame(table).T,
-        convergence=convergence(posterior, list(nuisance_of(posterior))),
+        convergence=convergence(posterior, list(results.nuisance_of(posterior))),
         probability={name: each.probability for name, each in entries.items()},
         label=label,
+        classes=classes,
         map_result=map_result,
         posterior=posterior,
     )
 
 
 def _check_same_model(map_result: xr.DataTree, posterior: xr.DataTree) -> None:
-    """Raise unless two results have one model's labels, prior and width, and the posterior no other bases."""
-    found, given = map_result["constant_data"], posterior["constant_data"]
-    same = map_result["observed_data"].to_dataset().equals(posterior["observed_data"].to_dataset())
-    differs = [] if same else ["labels"]
+    """Raise unless these are a mode and a posterior of one model: its labels, prior, width and bases."""
+    both = map_result, posterior
+    one, many = (
+        each["posterior"].sizes["chain"] * each["posterior"].sizes["draw"] for each in both
+    )
+    if one > 1 or many < 2:
+        raise ValueError(
+            f"map_result has {one} draws and posterior {many}; needed a mode (1 draw, from find_map_em) and "
+            "a posterior (from sample), in this order: compare(mode, posterior, X_test, y_test). Further "
+            "results go into rivals={name: result}"
+        )
+    found, given = (each["constant_data"] for each in both)
+    of_one, of_many = map(results.target_of, both)
+    differs = [] if np.array_equal(of_one, of_many) else ["labels"]
     for name in ("width", "hyperprior"):
-        one, other = (each[name].values if name in each else () for each in (found, given))
-        if not np.array_equal(one, other):
+        first, other = (each[name].values if name in each else () for each in (found, given))
+        if not np.array_equal(first, other):
             differs.append(name)
     if "centres" in found and "centres" in given:
         bases = {row.tobytes() for row in found["centres"].values}
@@ -247,7 +256,7 @@ def _check_same_model(map_result: xr.DataTree, posterior: xr.DataTree) -> None:
 
 def _n_classes(name: str, result: xr.DataTree) -> int:
     """Return the number of classes of a result; raise for a regression."""
-    likelihood = likelihood_of(result)
+    likelihood = results.likelihood_of(result)
     if likelihood.targets == "numbers":
         raise ValueError(
             f"{name!r} is a regression under the {likelihood.name!r} likelihood; needed results of classes"
@@ -259,11 +268,9 @@ def rival_of(result: xr.DataTree, X_test: ArrayLike, kernel: AnyKernel | None = 
     """Return a result's predictions, number of bases and time."""
     probability = predict(result, X_test, kernel=kernel)["predictions"]["probability"]
     mean = of_the_greater(probability.mean(("chain", "draw")).values)
-    attrs = result["posterior"].attrs
-    seconds = attrs.get("sampling_time", attrs.get("seconds", np.nan))
-    if "optimizer_result" in result:
-        seconds = result["optimizer_result"]["seconds"]
-    return Rival(mean, vector_count(result), float(seconds))
+    end: Any = result.get("optimizer_result", {})
+    told = result["posterior"].attrs.get("sampling_time", np.nan)
+    return Rival(mean, vector_count(result), float(end.get("seconds", told)))
 
 
 def coded(y: ArrayLike, classes: Array, name: str, n_obs: int) -> NDArray[np.int64]:

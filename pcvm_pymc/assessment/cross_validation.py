@@ -80,13 +80,15 @@ def psis_loo(posterior: xr.DataTree, **kwargs: Any) -> Any:
     results.check_result(posterior, "posterior", "log_likelihood")
     data = posterior["constant_data"].to_dataset()
     # do weights have the signs of their bases' labels? Not where each centre has one of either sign
-    tells_labels = "signs" in data
-    if tells_labels and "centres" in data:
-        _, place = np.unique(data["centres"].values, axis=0, return_inverse=True)
-        total = np.zeros((place.max() + 1, *data["signs"].shape[1:]))
-        np.add.at(total, place.ravel(), data["signs"].values)
-        tells_labels = bool(total.any())
-    if tells_labels:
+    tells_labels = []
+    for name in [str(each) for each in data if str(each).endswith("signs")]:
+        total, centres = data[name].values, data.get(f"{name.removesuffix('signs')}centres")
+        if centres is not None:
+            _, place = np.unique(centres.values, axis=0, return_inverse=True)
+            total = np.zeros((place.max() + 1, *data[name].shape[1:]))
+            np.add.at(total, place.ravel(), data[name].values)
+        tells_labels.append(total.any())
+    if any(tells_labels):
         _log.warning(LOO_CAVEAT)
     return az.loo(posterior, **kwargs)
 
@@ -243,7 +245,7 @@ def kfold(
 
 def _training_labels(posterior: xr.DataTree, X: Array, y: ArrayLike) -> NDArray[Any]:
     """Return the labels of the rows that a posterior was sampled with; raise for others."""
-    observed = posterior["observed_data"]["label"].values
+    observed = np.maximum(results.target_of(posterior), 0)
     if len(X) != len(observed):
         raise ValueError(
             f"X has {len(X)} rows; needed the {len(observed)} training rows of the posterior, in their order"
@@ -261,14 +263,14 @@ def _elpd(posterior: xr.DataTree, target: Array, pointwise: Array, cv: int) -> E
     """Return held-out scores as `arviz.loo_kfold` does."""
     latent = results.training_latent(posterior)
     inside = log_average(log_density_draws(posterior, latent, target))
-    obs = {"obs": posterior["posterior"]["obs"].values}
+    fields = elpd_fields(pointwise, inside, posterior)
     return ELPDDataLOOKFold(
-        **elpd_fields(pointwise, inside, obs),
+        **fields,
         n_samples=len(latent),
         warning=False,
         good_k=None,
         n_folds=cv,
-        p_kfold_i=xr.DataArray(inside - pointwise, dims="obs", coords=obs),
+        p_kfold_i=inside - fields["elpd_i"],
     )
 
 

@@ -1,6 +1,5 @@
 """Leave-one-out scores of point estimates: the formula's, and refits of the rows that it cannot tell."""
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ from pcvm_pymc.core.pieces.centres import rows_under
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.names import check_same_rows
+from pcvm_pymc.core.pieces.priors import SharedHyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.probabilities import log_average
 from pcvm_pymc.core.problem import Problem
@@ -149,14 +149,12 @@ def loo(
         )
     if y is not None:
         raise ValueError("y was given with a result, which has its own labels; leave it out")
-    mode = _of_tree(result, X, kernel)
-    (observed,) = result["observed_data"].data_vars.values()
-    return _scored([mode], observed.coords)
+    return _scored([_of_tree(result, X, kernel)], result)
 
 
 def _scored(
     modes: list[FittedMode],
-    coords: Any = None,
+    result: xr.DataTree | None = None,
     copies: NDArray[np.intp] | None = None,
     groups: NDArray[np.intp] | None = None,
 ) -> PointLOO:
@@ -165,8 +163,8 @@ def _scored(
     Parameters
     ----------
     modes : list of FittedMode
-    coords : mapping, optional
-        Of the rows.
+    result : DataTree, optional
+        What the rows are called is in it.
     copies : ndarray of int, shape (n_given,), optional
         Which of the rows each row that was given equals; their weights are how often each was.
     groups : ndarray of int, shape (n_obs,), optional
@@ -197,7 +195,7 @@ def _scored(
     rows = (each[every] for each in (*averages, in_doubt.any(axis=0), not_converged))
     pointwise, within, refitted, not_converged = rows
     return PointLOO(
-        **elpd_fields(pointwise, within, coords),
+        **elpd_fields(pointwise, within, result),
         n_samples=1,
         warning=bool(not_converged.any()),
         good_k=np.nan,
@@ -206,15 +204,21 @@ def _scored(
     )
 
 
-def elpd_fields(pointwise: Array, inside: Array, coords: Any) -> dict[str, Any]:
+def elpd_fields(
+    pointwise: Array, inside: Array, result: xr.DataTree | None = None
+) -> dict[str, Any]:
     """Return what ArviZ's results have of held-out log densities, and of those where no row is left out.
 
     Parameters
     ----------
     pointwise, inside : ndarray, shape (n_obs,)
-    coords : mapping, optional
-        Of the rows.
+    result : DataTree, optional
+        The rows are called as those of its observed variable, whatever its dim.
     """
+    coords = None
+    if result is not None:
+        (observed,) = result["observed_data"].to_dataset().data_vars.values()
+        coords = {"obs": observed[observed.dims[0]].values}
     return {
         "elpd": float(pointwise.sum()),
         "se": float(np.sqrt(len(pointwise) * pointwise.var())),
@@ -279,13 +283,8 @@ def _refit(mode: FittedMode, left_out: NDArray[np.intp]) -> tuple[Array, bool]:
 
 def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -> FittedMode:
     """Return a stored point estimate as a mode."""
-    if isinstance(tree, xr.DataTree) and "constant_data" in tree:
-        results.check_refits(tree)
-    if not (isinstance(tree, xr.DataTree) and "posterior" in tree and "pieces" in tree.attrs):
-        raise ValueError(
-            f"result is a {type(tree).__name__}; needed a DataTree from find_map_em or fit_evidence, or a "
-            "fitted classifier"
-        )
+    results.check_result(tree, "result")
+    results.check_refits(tree)
     posterior, data = tree["posterior"].to_dataset(), tree["constant_data"].to_dataset()
     if posterior.sizes["chain"] * posterior.sizes["draw"] > 1:
         raise ValueError(
@@ -293,8 +292,8 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
             "point estimate from find_map_em or fit_evidence; kfold(posterior, X, y) scores a posterior"
         )
     point = posterior.isel(chain=0, draw=0)
-    pieces, centres = json.loads(tree.attrs["pieces"]), data["centres"].values
     inputs, (likelihood, piece) = results.inputs_of(tree, X), pieces_of(tree, kernel)
+    (kind, _), centres = results.rows_of(tree), data["centres"].values
     prior: Any = results.prior_of(tree)
     if "rate" in point:  # d was unknown
         prior = replace(prior, d=float(point["rate"]), rate_shape=None)
@@ -304,7 +303,7 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
             f"the model has {of_rows[0]}, which leave-one-out does not take; use RVMRegressor with "
             "sklearn.model_selection.cross_validate"
         )
-    by_evidence, kind = "evidence_trace" in tree, pieces["bias"]
+    by_evidence = "evidence_trace" in tree
     if by_evidence and "precision" not in point:
         raise ValueError(
             "result is from the bottom up, which keeps no precisions; needed a point estimate from "
@@ -318,8 +317,8 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
         data["signs"].values.astype(float) if "signs" in data else None,
         prior,
         likelihood,
-        bias=kind,
-        shared=pieces["shared"],
+        bias=kind,  # type: ignore[arg-type]
+        shared=isinstance(prior, SharedHyperprior),
     )
     weight, bias = (each[0] for each in results.weights_of(tree))
     precision = point["precision"].values if by_evidence else None

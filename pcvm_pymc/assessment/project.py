@@ -141,15 +141,11 @@ def _from_datatree(
     tree: Any, X: ArrayLike | None, y: ArrayLike | None, kernel: Kernel | None
 ) -> Reference:
     """Return a posterior as a reference: the mean of its draws' probabilities."""
-    if not (hasattr(tree, "children") and "posterior" in tree and "constant_data" in tree):
-        raise ValueError(
-            f"reference is a {type(tree).__name__}; needed a DataTree from sample or find_map_em "
-            "with the groups posterior and constant_data, or a fitted PCVMClassifier"
-        )
     from pcvm_pymc.assessment.leave_one_out import pieces_of  # PyMC is slow to import
     from pcvm_pymc.inference import results
     from pcvm_pymc.inference.prediction import probability_draws
 
+    results.check_result(tree, "reference")
     data, multiclass = tree["constant_data"].to_dataset(), results.likelihood_of(tree).n_scores > 1
     sign = data["signs"].values.astype(float) if "signs" in data else None
     if sign is None and not multiclass:
@@ -163,14 +159,11 @@ def _from_datatree(
             "lambda X, Z, width: covariance(X, Z).eval() for a PyMC covariance"
         )
     likelihood, piece = pieces_of(tree, kernel)
-    label, inputs, classes = (
-        results.target_of(tree),
-        results.inputs_of(tree, X),
-        results.classes_of(tree),
-    )
+    label, classes = results.target_of(tree), results.classes_of(tree)
     if y is not None and not np.array_equal(y, classes[np.maximum(label, 0).astype(int)]):
         raise ValueError("y differs from the labels of the posterior; leave it out")
     mean = probability_draws(tree, results.training_latent(tree)).mean(axis=0)
+    inputs = results.inputs_of(tree, X)
     width, signed = np.asarray(piece.width), MPCVMClassifier if multiclass else PCVMClassifier
     return Reference(
         X=inputs,

@@ -291,7 +291,12 @@ def select_width(
     )
     estimation: Any = model._begin()
     data = model._training(X, y, sample_weight)
-    candidates = width_grid(X) if widths is None else _as_widths(widths)
+    candidates = width_grid(X) if widths is None else validation.as_numbers(widths, "widths")
+    is_positive = (candidates > 0) & np.isfinite(candidates)
+    if candidates.ndim != 1 or not len(candidates) or not is_positive.all():
+        raise ValueError(
+            f"widths={validation.shown(widths)}; needed one or more positive finite numbers"
+        )
     as_kernel(kernel, float(candidates[0]))(X[:2], X[:1])
     formulation = estimation.formulation(data, model._basis_of(data))
     if method == "em":
@@ -304,14 +309,4 @@ def select_width(
         rng = np.random.default_rng(validation.as_seed(random_state))
         found = choose(estimation, data, rng, widths=candidates, follow=follow).selection
     assert found is not None
-    return found
-
-
-def _as_widths(widths: Sequence[float]) -> Array:
-    """Return candidates for the width; raise unless they are positive finite numbers."""
-    found = validation.as_numbers(widths, "widths")
-    if found.ndim != 1 or not len(found) or not ((found > 0) & np.isfinite(found)).all():
-        raise ValueError(
-            f"widths={validation.shown(widths)}; needed one or more positive finite numbers"
-        )
     return found

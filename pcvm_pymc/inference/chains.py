@@ -123,12 +123,6 @@ class Chain:
         self.every, self.n_states = self.every * step, self.n_states * 2 // step
 
 
-def compile_sweeps(problem: GibbsProblem) -> None:
-    """Compile what chains run, so that they need not wait for one another."""
-    throwaway = np.random.default_rng(0)
-    advance(problem, problem.start(throwaway), throwaway, draws=1)
-
-
 def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -> Drawn:
     """Run chains, in rounds of ever more sweeps a draw, until they converge or reach ``max_sweeps``.
 

@@ -21,6 +21,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.row_weights import observed_rows
 from pcvm_pymc.core.pieces.validation import check_flag
 from pcvm_pymc.inference import results
+from pcvm_pymc.inference.display import Result
 from pcvm_pymc.model.bases import AnyKernel
 from pcvm_pymc.model.data import OF_ROWS, Frame
 
@@ -217,7 +218,7 @@ def predict(
     values |= {key: (dims[:2], each) for key, each in numbers.items()}
     names = [name for name in ("chain", "draw", *dims[3:]) if name in posterior.coords]
     coords |= {name: posterior[name].values for name in names}
-    tree = xr.DataTree.from_dict({"predictions": xr.Dataset(values, coords)})
+    tree = Result.from_dict({"predictions": xr.Dataset(values, coords)})
     tree.attrs.update(result.attrs)
     return tree
 

@@ -20,6 +20,7 @@ from pcvm_pymc.core.pieces.priors import Prior, hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, check_instance
 from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.inference.display import Result
 from pcvm_pymc.model.bases import RANDOM_KERNEL, AnyKernel, recall_kernel
 from pcvm_pymc.model.coordinates import storable
 from pcvm_pymc.model.data import OF_ROWS
@@ -98,7 +99,7 @@ def pack(
     }
     posterior = dataset(values, **attrs)
     data = observed_and_constant_data(model, parts)
-    tree = xr.DataTree.from_dict({"posterior": posterior, **found, **data})
+    tree = Result.from_dict({"posterior": posterior, **found, **data})
     return record_model(tree, model, parts)
 
 
@@ -529,5 +530,5 @@ def weights_of(tree: xr.DataTree) -> tuple[Array, Array]:
 
 def training_latent(tree: xr.DataTree) -> Array:
     """Return a result's draws of the latent function at the training rows, shape (n_draws, n_obs, ...)."""
-    latent = tree["posterior"]["latent"].transpose("chain", "draw", "obs", ...).values
+    latent = tree["posterior"]["latent"].transpose("chain", "draw", ...).values
     return latent.reshape(-1, *latent.shape[2:])

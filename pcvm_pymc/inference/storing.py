@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.validation import check_flag
 from pcvm_pymc.inference import files
+from pcvm_pymc.inference.display import Result
 from pcvm_pymc.inference.files import StoreError
 from pcvm_pymc.model.coordinates import storable
 
@@ -226,4 +227,4 @@ def _read(path: Path) -> xr.DataTree:
     options["decode_times"] = xr.coders.CFDatetimeCoder(time_unit="s")
     with xr.open_datatree(str(path), **options) as stored:
         groups = stored.load().to_dict()
-    return xr.DataTree.from_dict({name: groups[name] for name in sorted(groups)})
+    return Result.from_dict({name: groups[name] for name in sorted(groups)})

@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from matplotlib.collections import QuadMesh
@@ -69,6 +70,35 @@ def test_compare_takes_one_model_and_its_classes(fits):
     ):
         other = pcvm.find_map_em(pcvm.pcvm_model(X, y, **given), progressbar=False)
         refused(said, pcvm.compare, other, posterior, X, words)
+
+
+def test_the_mode_comes_first_and_the_posterior_second(fits):
+    mode, posterior, X, words = fits
+    for pair, found in (
+        ((posterior, mode), "100 draws and posterior 1;"),
+        ((mode, mode), "1 draws and posterior 1;"),
+        ((posterior, posterior), "100 draws and posterior 100;"),
+    ):
+        said = rf"map_result has {found} needed a mode .* in this order: compare\(mode, posterior"
+        refused(said, pcvm.compare, *pair, X, words)
+
+
+def test_results_that_others_made_are_compared_as_ours(fits):
+    """As by `pymc_extras`, its `find_MAP` and `fit_laplace`: without seconds, classes and pieces."""
+    mode, posterior, X, words = fits
+    wanted = pcvm.compare(mode, posterior, X, words)
+    end, others = xr.Dataset({"x": ("rows", np.ones(3)), "status": 0, "message": "ABNORMAL"}), []
+    for tree in (mode, posterior):
+        other = xr.DataTree.from_dict({name: tree[name].to_dataset() for name in tree.children})
+        other["posterior"].attrs.clear()
+        other["optimizer_result"] = end
+        others.append(other)
+    for pair in ((others[0], posterior), (mode, others[1])):
+        found = pcvm.compare(*pair, X, words)
+        assert found.table.isna().sum().sum() == found.table["seconds"].isna().sum() == 1
+        kept = wanted.table.drop(columns="seconds")
+        pd.testing.assert_frame_equal(found.table.drop(columns="seconds"), kept)
+        assert isinstance(found.plot("calibration"), Figure)
 
 
 def test_the_decision_surface_needs_a_plane(fits):

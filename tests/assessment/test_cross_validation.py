@@ -89,9 +89,11 @@ def drawn_around(point, model, n_draws=6, seed=0):
         del tree[group]
     draws = point["posterior"].to_dataset().isel(chain=[0, 0], draw=[0] * n_draws)
     draws = draws.assign_coords(chain=[0, 1], draw=range(n_draws))
-    noise = {k: 0.1 * rng.normal(size=draws[k].shape) for k in ("weight", "bias")}
+    noise = {k: 0.1 * rng.normal(size=draws[k].shape) for k in ("weight", "bias", "latent")}
     weight, bias = draws["weight"] * np.exp(noise["weight"]), draws["bias"] + noise["bias"]
-    tree["posterior"] = draws.assign(weight=weight, bias=bias)
+    draws = draws.assign(weight=weight, bias=bias, latent=draws["latent"] + noise["latent"])
+    dims = {"obs": model.named_vars_to_dims["latent"][0]} if "obs" in draws.dims else {}
+    tree["posterior"] = draws.rename({a: b for a, b in dims.items() if a != b})  # as of pm.sample
     with model:
         pm.compute_log_likelihood(tree, progressbar=False)
     return tree
@@ -200,6 +202,35 @@ def test_kfold_refuses_regressions_other_classes_and_what_was_drawn(fit):
     hidden = posterior.copy()
     del hidden["constant_data"]["hyperprior"]
     refused("the result lacks hyperprior", kfold, hidden, X, words)
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")
+@pytest.mark.parametrize(
+    ("observed", "dim"), [("label", "obs"), ("outcome", "obs"), ("z", "patients"), ("z", None)]
+)
+def test_scores_are_the_same_under_any_names(observed, dim, no_sampler):
+    """Of the observed variable, and of its dim, if it has one: `loo`, `psis_loo`, `kfold` and `compare`."""
+    X, label = blobs(20, seed=84)
+    y, names = (label > 0).astype(int), [f"row {i}" for i in range(20)]
+
+    def scores(model):
+        mode = map_result(model)
+        posterior = drawn_around(mode, model, n_draws=30)
+        folds = kfold(posterior, X, y, cv=2, random_seed=1)
+        table = pcvm.compare(mode, posterior, X, y).table.drop(columns="seconds")
+        each = [pcvm.loo(mode), pcvm.psis_loo(posterior, pointwise=True), folds.elpd]
+        return [*(found.elpd_i for found in each), table]
+
+    with pm.Model(coords={dim: names} if dim else None) as own:
+        f = pcvm.pcvm_latent(X, y, width=1.2, **({"dim": dim} if dim else {}))
+        pcvm.ProbitBernoulli(observed, f, observed=y, dims=dim)
+    found = scores(own)
+    for one, wanted in zip(found, scores(pcvm_model(X, y, width=1.2)), strict=True):
+        np.testing.assert_allclose(one, wanted, rtol=1e-10)
+    for i in (0, 2):
+        assert found[i]["obs"].values.tolist() == (names if dim else list(range(20)))
+    short = {"draws": 5, "tune": 5, "chains": 1, "max_sweeps": 50}
+    assert [*sample(own, **short, **QUIET)["log_likelihood"]] == [observed]
 
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")  # a bad k-hat is not at issue

@@ -108,7 +108,7 @@ def test_what_cannot_be_scored(result):
     refused("the result has 50 rows and X 40", pcvm.loo, result, X[:40])
     bottom_up = pcvm.fit_evidence(pcvm.pcvm_model(X, LABEL > 0, width=0.8))
     refused("from the bottom up, which keeps no precisions", pcvm.loo, bottom_up)
-    refused("result is a dict; needed a DataTree", pcvm.loo, {})
+    refused("result={}; needed a DataTree", pcvm.loo, {})
     refused("needed its training data", pcvm.loo, one, X + 1.0, LABEL)
     refused("needed its training data", pcvm.loo, one, X[:10], LABEL[:10])
     refused("labels that are none of", pcvm.loo, one, X, LABEL + 5.0)

@@ -212,7 +212,7 @@ def test_input_that_cannot_be_used(dense, arguments, words):
 
 
 def test_references_that_cannot_be_used(projection):
-    refused("reference is a dict; needed a DataTree", pcvm.project, {})
+    refused("reference={}; needed a DataTree", pcvm.project, {})
     refused("size=3 is not on the path", projection.classifier_of, 3)
     X, label = blobs(20, seed=74)
     tree = map_result(pcvm.pcvm_model(X, label))

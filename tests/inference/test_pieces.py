@@ -1,6 +1,7 @@
 """Results remember the pieces of their model, and predictions go by them."""
 
 import json
+import pickle
 
 import numpy as np
 import pymc as pm
@@ -13,6 +14,8 @@ from scipy.special import expit, ndtr
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Normal, Probit
+from pcvm_pymc.inference.convergence import convergence
+from pcvm_pymc.inference.display import Result, overview
 from pcvm_pymc.inference.prediction import latent_draws
 from pcvm_pymc.inference.results import classes_of, likelihood_of
 from pcvm_pymc.model.distributions import FreeWeight, MarginalBias, MarginalWeight
@@ -252,6 +255,76 @@ def test_zarr_keeps_everything(result, tmp_path):
     xr.testing.assert_identical(tree, back)
     assert classes_of(back).tolist() == ["healthy", "ill"]
     assert_array_equal(latent_draws(back, X), latent_draws(tree, X))
+    for same in (tree, back, tree.copy(), pickle.loads(pickle.dumps(tree)), tree.isel(obs=[1, 2])):
+        assert isinstance(same, Result)
+        assert same._repr_html_().startswith("<table")
+        assert overview(same)["mode"].to_dict() == overview(tree)["mode"].to_dict()
+    for other in (tree["posterior"], tree.isel(chain=0)):  # as xarray shows them
+        assert other._repr_html_().startswith("<div>")
+    assert repr(tree).startswith("<xarray.DataTree>")
+
+
+def test_a_notebook_shows_what_a_result_tells_first(result):
+    """A mode's attributes; of draws the verdict, and means; of predictions their means."""
+    tree, X = result
+    table, end = overview(tree)["mode"], tree["optimizer_result"]
+    told = ["method", "seconds", "status", "message", "nit", "n_active", "log_posterior"]
+    assert table[told].tolist() == [end[name].item() for name in told]
+    assert table["width"] == tree["constant_data"]["width"].item() == 1.2
+    assert table["rate"] == tree["posterior"]["rate"].item()
+    draws = tree["posterior"].to_dataset().isel(chain=[0, 0], draw=[0] * 200)
+    draws = draws + xr.DataArray(
+        np.random.default_rng(0).normal(size=(2, 200)), dims=("chain", "draw")
+    )
+    many = Result.from_dict({"posterior": draws.assign_attrs(sampler="<b>", sampling_time=2.5)})
+    table, rate = overview(many)["posterior"], draws["rate"]
+    assert table["convergence"] == str(convergence(many))
+    assert table["rate"] == f"{rate.mean().item():.4g} ± {rate.std().item():.2g}"
+    assert table["sampling_time"] == 2.5
+    assert "&lt;b&gt;" in many._repr_html_()
+    found = pcvm.predict(tree, X)
+    p = found["predictions"]["probability"].values[0, 0]
+    assert_array_equal(overview(found)["probability"], p)
+    assert len(overview(Result())) == 0
+
+
+STARTS = {
+    "README": ("pcvm_model", {"signs": "both", "basis": "kmeans", "width": "lognormal"}),
+    "logit": ("pcvm_model", {"width": pm.LogNormal.dist(0.3, 0.5, shape=2), "likelihood": "logit"}),
+    "several classes": ("mpcvm_model", {"width": 1.0}),
+    "free weights": ("sparse_probit_model", {"features": "kernel", "width": 1.0}),
+    "precisions": ("rvm_model", {"precision": "joint", "width": 1.0}),
+    "own terms": ("pcvm_latent", {"name": "f", "width": 1.2}),
+}
+
+
+@NOT_CONVERGED
+@pytest.mark.parametrize("kind", STARTS)
+def test_nuts_begins_at_a_mode(kind):
+    """Sizes of zero become a tenth of the median of the others; all else is as in the mode."""
+    (X, label), (name, given) = blobs(30, seed=30), STARTS[kind]
+    with pm.Model() as model:
+        f = getattr(pcvm, name)(X, X[:, 0] if name == "rvm_model" else label, **given)
+        if kind == "own terms":
+            term = pm.Normal("a", shape=2)[np.arange(30) % 2]
+            pm.Bernoulli("z", logit_p=f + term, observed=label > 0)
+    mode = (pcvm.fit_evidence if kind == "precisions" else map_result)(model)
+    start, point = pcvm.initial_values(mode, model), mode["posterior"].isel(chain=0, draw=0)
+    for rv in model.free_RVs:
+        known = point[rv.name].values
+        lost = ~np.isfinite(known) | ((known == 0) & rv.name.endswith("magnitude"))
+        assert (rv.name in start) == (not lost.all())
+        if rv.name in start:
+            middle = np.where(known == 0, 0.1, 10.0) * np.median(known[~lost])
+            assert_array_equal(start[rv.name], np.where(lost, middle, known))
+    assert np.isfinite(model.compile_logp()(model.initial_point() | value_point(model, start)))
+    if kind == "README":
+        with model:
+            found = pm.sample(
+                initvals=pcvm.initial_values(mode), **SHORT | {"draws": 20, "tune": 20}
+            )
+        assert np.isfinite(found["posterior"]["latent"]).all()
+    refused("mode has 2 draws", pcvm.initial_values, mode.isel(draw=[0, 0]), model)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
