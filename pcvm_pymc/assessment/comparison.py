@@ -181,8 +181,8 @@ def compare(
     >>> compare(mode, posterior, X, y).table.index.tolist()
     ['MAP plug-in', 'posterior mean']
     """
-    for name, value in (("map_result", map_result), ("posterior", posterior)):
-        results.check_result(value, name)
+    map_result = results.check_result(map_result, "map_result")
+    posterior = results.check_result(posterior, "posterior")
     validation.check_instance(
         "rivals", rivals, Mapping, "a mapping of names to Rival or DataTree", optional=True
     )
@@ -195,15 +195,15 @@ def compare(
     label = coded(y_test, classes, "y_test", len(X_test))
     shape = (len(label),) if n_classes == 2 else (len(label), n_classes)
     entrants = {"MAP plug-in": map_result, "posterior mean": posterior, **(rivals or {})}
-    for name, each in entrants.items():
+    for name, each in tuple(entrants.items()):
         if isinstance(each, Rival):
             if np.shape(each.probability) != shape:
                 raise ValueError(
                     f"{name!r} has probabilities of shape {np.shape(each.probability)}; needed {shape}"
                 )
             continue
-        results.check_result(each, f"rivals[{name!r}]")
-        if (found := _n_classes(name, each)) != n_classes:
+        entrants[name] = results.check_result(each, f"rivals[{name!r}]")
+        if (found := _n_classes(name, entrants[name])) != n_classes:
             raise ValueError(f"{name!r} has {found} classes; needed {n_classes}, as the MAP has")
     entries = {
         name: each if isinstance(each, Rival) else rival_of(each, X_test, kernel)

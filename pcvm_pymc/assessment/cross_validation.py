@@ -197,7 +197,7 @@ def kfold(
     >>> found.table.index.tolist()
     ['MAP plug-in', 'posterior mean']
     """
-    results.check_result(posterior, "posterior")
+    posterior = results.check_result(posterior, "posterior")
     _check_can_refit(posterior)
     check_seed("random_seed", random_seed)
     check_same_rows(X, y=y, groups=groups)

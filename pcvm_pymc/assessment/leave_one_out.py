@@ -149,6 +149,7 @@ def loo(
         )
     if y is not None:
         raise ValueError("y was given with a result, which has its own labels; leave it out")
+    result = results.check_result(result, "result")
     return _scored([_of_tree(result, X, kernel)], result)
 
 
@@ -283,7 +284,6 @@ def _refit(mode: FittedMode, left_out: NDArray[np.intp]) -> tuple[Array, bool]:
 
 def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -> FittedMode:
     """Return a stored point estimate as a mode."""
-    results.check_result(tree, "result")
     results.check_refits(tree)
     posterior, data = tree["posterior"].to_dataset(), tree["constant_data"].to_dataset()
     if posterior.sizes["chain"] * posterior.sizes["draw"] > 1:

@@ -145,7 +145,7 @@ def _from_datatree(
     from pcvm_pymc.inference import results
     from pcvm_pymc.inference.prediction import probability_draws
 
-    results.check_result(tree, "reference")
+    tree = results.check_result(tree, "reference")
     data, multiclass = tree["constant_data"].to_dataset(), results.likelihood_of(tree).n_scores > 1
     sign = data["signs"].values.astype(float) if "signs" in data else None
     if sign is None and not multiclass:

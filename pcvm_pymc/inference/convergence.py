@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.inference.names import under_our_names
 
 _MOST_RHAT, _LEAST_ESS = 1.01, 400
 #: of a model of the family, beside what its likelihood has of its own; single weights are not identified
@@ -89,7 +90,7 @@ def convergence(tree: xr.DataTree, more: Sequence[str] = ()) -> Convergence:
     more : sequence of str
         Further variables of the group ``posterior``, beside the latent function and a width.
     """
-    posterior = tree["posterior"].to_dataset()
+    posterior = under_our_names(tree)["posterior"].to_dataset()
     stats: Any = tree.get("sample_stats", {})  # an approximation's draws are independent
     names = [name for name in dict.fromkeys((*GATED, *more)) if name in posterior] or list(
         posterior

@@ -21,6 +21,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, check_instance
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.inference.display import Result
+from pcvm_pymc.inference.names import DIMS, NAMES, under_our_names
 from pcvm_pymc.model.bases import RANDOM_KERNEL, AnyKernel, recall_kernel
 from pcvm_pymc.model.coordinates import storable
 from pcvm_pymc.model.data import OF_ROWS
@@ -30,29 +31,10 @@ from pcvm_pymc.model.parts import Parts, without_data
 _log = logging.getLogger(__name__)
 
 
-# attributes of results: what a model has beside the family's terms, and its names of a builder's variables
-_OWN, _NAMES = "own_terms", "names"
+_OWN = "own_terms"  # the attribute of results whose model has more than the family's
 
 type Dims = str | tuple[str, ...]
 type Values = Mapping[str, tuple[Dims, Any]]
-
-#: what a builder calls the variables and data of a latent function, and their dims
-_DIMS: dict[str, tuple[str, ...]] = {
-    "latent": ("obs", "class"),
-    "weight": ("basis", "class"),
-    "magnitude": ("basis", "class"),
-    "bias": ("class",),
-    "rate": (),
-    "width": ("feature",),
-    "label": ("obs",),
-    "target": ("obs",),
-    "X": ("obs", "feature"),
-    "centres": ("basis", "feature"),
-    "signs": ("basis", "class"),
-    "kernel_width": ("feature",),
-    "kernel_name": ("kernel",),
-    "hyperprior": ("hyperparameter",),
-}
 
 
 # --- packing -----------------------------------------------------------------------------------
@@ -107,7 +89,7 @@ def under_model_names(model: pm.Model, parts: Parts, values: Values) -> dict[str
     """Return values under a builder's names as the model names them, and their dims."""
     names, own = parts.names(model), dict[str, Any]()
     for key, name in names.items():
-        own |= zip(_DIMS.get(key, ()), model.named_vars_to_dims.get(name, ()), strict=False)
+        own |= zip(DIMS.get(key, ()), model.named_vars_to_dims.get(name, ()), strict=False)
 
     def renamed(dims: Dims) -> Dims:
         return tuple(own.get(dim) or dim for dim in ((dims,) if isinstance(dims, str) else dims))
@@ -275,33 +257,6 @@ def check_result(tree: Any, name: str, *groups: str) -> xr.DataTree:
     return under_our_names(tree)
 
 
-def under_our_names(tree: xr.DataTree) -> xr.DataTree:
-    """Return a result with the names that a builder gives variables and dims, whatever its model's are.
-
-    Variables of the user's own that have such a name are left out.
-    """
-    names: dict[str, str] = json.loads(tree.attrs.get(_NAMES, "{}"))
-    if not names:
-        return tree
-    groups = {}
-    for group, node in tree.children.items():
-        data = node.to_dataset()
-        data = data.drop_vars([key for key in names if key in data and key not in names.values()])
-        data = data.rename_vars({name: key for key, name in names.items() if name in data})
-        dims: dict[Any, str] = {}
-        for key in names:
-            if key in data:
-                of_key = [dim for dim in data[key].dims if dim not in ("chain", "draw")]
-                dims |= zip(of_key, _DIMS.get(key, ()), strict=False)
-        taken = [dim for dim in dims.values() if dim in data.dims and dim not in dims]
-        groups[group] = data.rename({dim: f"{dim}_of_model" for dim in taken}).rename(
-            {dim: ours for dim, ours in dims.items() if dim != ours}
-        )
-    out = xr.DataTree.from_dict(groups)
-    out.attrs.update({key: value for key, value in tree.attrs.items() if key != _NAMES})
-    return out
-
-
 def record_model(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> xr.DataTree:
     """Record a model's classes and pieces in the attributes of a result.
 
@@ -321,7 +276,7 @@ def record_model(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> xr.
     if names.get("latent") in tree["posterior"] and (
         dims != ("obs",) or any(key != name for key, name in names.items())
     ):
-        tree.attrs[_NAMES] = json.dumps(names)
+        tree.attrs[NAMES] = json.dumps(names)
     ours = under_our_names(tree)
     wanted = {"weight", "latent"}
     if parts is not None:
@@ -361,7 +316,7 @@ def _function_names(model: pm.Model) -> dict[str, str]:
     ]
     if len(prefixes) != 1:
         return {}
-    names = {key: prefixes[0] + key for key in _DIMS} | {"latent": prefixes[0][:-1] or "latent"}
+    names = {key: prefixes[0] + key for key in DIMS} | {"latent": prefixes[0][:-1] or "latent"}
     return {key: name for key, name in names.items() if name in model.named_vars}
 
 

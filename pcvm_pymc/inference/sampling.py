@@ -197,8 +197,7 @@ def _report(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> None:
     another: single ones mix worse, and predictions do not depend on it.
     """
     log_warnings([*warn_divergences(tree), *warn_treedepth(tree)])
-    ours = results.under_our_names(tree)
-    posterior = ours["posterior"].to_dataset()
+    posterior = results.under_our_names(tree)["posterior"].to_dataset()
     if posterior.sizes["draw"] < 100 or posterior.sizes["chain"] < 2:
         _log.info("the number of samples is too small to check convergence, or there is one chain")
         return
@@ -214,7 +213,7 @@ def _report(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> None:
             *parts.scales,
         }
         more = [*parts.nuisances, *(rv.name for rv in model.free_RVs if rv not in known)]
-    found = convergence(ours, more)
+    found = convergence(tree, more)
     if not found.ok:
         several = "class" in getattr(posterior.get("magnitude"), "dims", ())
         _log.warning("%s%s", found, _OF_CLASSES if several else "")
