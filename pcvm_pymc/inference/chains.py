@@ -1,6 +1,7 @@
 """Chains of the Gibbs sampler, run in rounds until they converge."""
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ _PROGRESS = (
     "sweep {task.completed}/{task.total}, a draw in {task.fields[thin]}, round {task.fields[round]}",
 )
 _DRAWN = ("size", "bias", "rate", "width")
+_TIMED, _TIMED_SWEEPS = 0.2, 10  # seconds of sweeps for a forecast, so many at a time
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,12 @@ class GibbsRun:
     thin: int
     max_sweeps: int
     progressbar: bool = False
+
+    def seconds(self, sweep: float) -> float:
+        """About how long it takes: most chains converge in the second or third round."""
+        first = self.tune + self.draws * self.thin
+        likely = min(3 * first, self.max_sweeps) if self.chains > 1 else first
+        return sweep * max(first, likely) * -(-self.chains // self.cores)
 
     @property
     def enough(self) -> int:
@@ -123,10 +131,14 @@ class Chain:
         self.every, self.n_states = self.every * step, self.n_states * 2 // step
 
 
-def compile_sweeps(problem: GibbsProblem) -> None:
-    """Compile what chains run, so that they need not wait for one another."""
-    throwaway = np.random.default_rng(0)
-    advance(problem, problem.start(throwaway), throwaway, draws=1)
+def compile_sweeps(problem: GibbsProblem) -> float:
+    """Compile what chains run, so that they need not wait for one another; return the seconds of a sweep."""
+    throwaway, times = np.random.default_rng(0), [time.perf_counter()]
+    given = problem, problem.start(throwaway), throwaway
+    while len(times) < 3 or times[-1] - times[1] < _TIMED:
+        advance(*given, draws=1, thin=_TIMED_SWEEPS)
+        times.append(time.perf_counter())
+    return (times[-1] - times[1]) / (_TIMED_SWEEPS * (len(times) - 2))
 
 
 def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -> Drawn:

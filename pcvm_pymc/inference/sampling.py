@@ -2,6 +2,8 @@
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from inspect import signature
 from typing import Any, Literal
 
@@ -16,6 +18,7 @@ from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.chains import Drawn, GibbsRun, compile_sweeps, run_chains
 from pcvm_pymc.inference.convergence import convergence, keeping
+from pcvm_pymc.inference.progress import progress_bars, without_widgets
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
 from pcvm_pymc.model.multinomial import MultinomialProbitRV
@@ -32,6 +35,10 @@ _OF_CLASSES = (
     "; chains of several classes mix better without signs of the weights: "
     "MPCVMClassifier(estimation='posterior')"
 )
+# of NUTS: seconds of compilation, gradients of a draw, and seconds of one, with those of a value of the basis
+# functions, where weights are half-Student-t; measured on two cores
+_COMPILATION, _STEPS, _OVERHEAD, _PER_VALUE = 15.0, 128, 1e-4, 4e-9
+_PROGRESS = "NUTS, chain {task.fields[number]}", "draw {task.completed}/{task.total}"
 _NUTS_SAMPLERS = ("pymc", "nutpie", "numpyro", "blackjax")
 
 
@@ -150,7 +157,7 @@ def sample(
             )
         show = progressbar and not quiet
         run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, show)
-        return _sample_gibbs(model, run, np.random.default_rng(random_seed))
+        return _sample_gibbs(model, run, np.random.default_rng(random_seed), quiet)
     given = {"draws": draws, "tune": tune, "chains": chains, "cores": cores, "quiet": quiet}
     given |= {"target_accept": target_accept, "random_seed": random_seed}
     given |= {"progressbar": progressbar, **kwargs}
@@ -162,8 +169,20 @@ _DEFAULT = {name: each.default for name, each in signature(sample).parameters.it
 
 def _sample_nuts(model: pm.Model, nuts_sampler: str, **kwargs: Any) -> xr.DataTree:
     """Return the draws of NUTS with their log likelihood."""
-    results.observed_and_constant_data(model)  # what fails here would fail after the draws
-    with model:
+    # what fails here would fail after the draws
+    data = results.observed_and_constant_data(model)["observed_data"]
+    if not kwargs["quiet"]:
+        values = sum(each.size for each in data.values()) * sum(
+            map(np.size, model.initial_point().values())
+        )
+        steps = (
+            (kwargs["tune"] + kwargs["draws"]) * -(-kwargs["chains"] // kwargs["cores"]) * _STEPS
+        )
+        _say_seconds(
+            _COMPILATION + steps * (_OVERHEAD + values * _PER_VALUE),
+            "the numbers of its values, compilation included",
+        )
+    with model, _nuts_progress(nuts_sampler, kwargs):
         tree = pm.sample(nuts_sampler=nuts_sampler, compute_convergence_checks=False, **kwargs)
         with keeping(tree):
             if "log_likelihood" not in tree:
@@ -171,6 +190,28 @@ def _sample_nuts(model: pm.Model, nuts_sampler: str, **kwargs: Any) -> xr.DataTr
             _report(tree, model)
             tree["posterior"].attrs["sampler"] = f"NUTS ({nuts_sampler})"
             return results.record_model(tree, model)
+
+
+@contextmanager
+def _nuts_progress(nuts_sampler: str, options: dict[str, Any]) -> Iterator[None]:
+    """Show the progress of NUTS where PyMC's bars would only warn; change its options."""
+    show = options["progressbar"] and not options["quiet"] and without_widgets()
+    with progress_bars(show, *_PROGRESS) as bars:
+        if show and nuts_sampler in ("pymc", "nutpie"):
+            options["progressbar"] = False
+        if show and nuts_sampler == "pymc" and "callback" not in options:
+            total = options["tune"] + options["draws"]
+            tasks = [bars.add_task("", total=total, number=i) for i in range(options["chains"])]
+            options["callback"] = lambda trace, draw: bars.update(
+                tasks[draw.chain], completed=draw.draw_idx + 1
+            )
+        yield
+
+
+def _say_seconds(seconds: float, how: str) -> None:
+    """Log about how long it will take."""
+    said = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
+    _log.info("This takes about %s, judged by %s", said, how)
 
 
 def _report(tree: xr.DataTree, model: pm.Model) -> None:
@@ -239,11 +280,15 @@ def _check_effect(method: str, other: str, **options: Any) -> None:
             )
 
 
-def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> xr.DataTree:
+def _sample_gibbs(
+    model: pm.Model, run: GibbsRun, rng: np.random.Generator, quiet: bool
+) -> xr.DataTree:
     """Return the draws of the Gibbs sampler; convergence is that of all states kept."""
     problem = GibbsProblem.of(read(model, "gibbs"))
     results.observed_and_constant_data(model)  # what fails here would fail after the draws
-    compile_sweeps(problem)
+    seconds = run.seconds(compile_sweeps(problem))
+    if not quiet:
+        _say_seconds(seconds, "some sweeps; more where the chains converge slowly")
     began = time.perf_counter()
     drawn = run_chains(problem, run, rng)
     seconds = time.perf_counter() - began
