@@ -21,7 +21,6 @@ _PROGRESS = (
     "sweep {task.completed}/{task.total}, a draw in {task.fields[thin]}, round {task.fields[round]}",
 )
 _DRAWN = ("size", "bias", "rate", "width")
-_TIMED, _TIMED_SWEEPS = 0.2, 10  # seconds of sweeps for a forecast, so many at a time
 
 
 @dataclass(frozen=True)
@@ -35,12 +34,7 @@ class GibbsRun:
     thin: int
     max_sweeps: int
     progressbar: bool = False
-
-    def seconds(self, sweep: float) -> float:
-        """About how long it takes: most chains converge in the second or third round."""
-        first = self.tune + self.draws * self.thin
-        likely = min(3 * first, self.max_sweeps) if self.chains > 1 else first
-        return sweep * max(first, likely) * -(-self.chains // self.cores)
+    quiet: bool = True
 
     @property
     def enough(self) -> int:
@@ -131,14 +125,17 @@ class Chain:
         self.every, self.n_states = self.every * step, self.n_states * 2 // step
 
 
-def compile_sweeps(problem: GibbsProblem) -> float:
-    """Compile what chains run, so that they need not wait for one another; return the seconds of a sweep."""
+def compile_sweeps(problem: GibbsProblem, timed: float) -> float:
+    """Compile what chains run, so that they need not wait for one another.
+
+    Return the seconds of a sweep, from as many as `timed` seconds have.
+    """
     throwaway, times = np.random.default_rng(0), [time.perf_counter()]
     given = problem, problem.start(throwaway), throwaway
-    while len(times) < 3 or times[-1] - times[1] < _TIMED:
-        advance(*given, draws=1, thin=_TIMED_SWEEPS)
+    while len(times) == 1 or times[-1] - times[1] < timed:  # after the first
+        advance(*given, draws=1, thin=10)
         times.append(time.perf_counter())
-    return (times[-1] - times[1]) / (_TIMED_SWEEPS * (len(times) - 2))
+    return (times[-1] - times[1]) / (10 * max(len(times) - 2, 1))
 
 
 def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -> Drawn:

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+#: in a notebook rich draws by ipywidgets, and warns where there are none
+WITHOUT_WIDGETS = Console().is_jupyter and find_spec("ipywidgets") is None
 _PLAIN: Any = {"force_jupyter": False, "force_terminal": False, "width": 100}
 
 
@@ -29,11 +31,6 @@ class _Output(Live):
             self.shown = display(now, raw=True, display_id=True)
         else:
             self.shown.update(now, raw=True)
-
-
-def without_widgets() -> bool:
-    """Whether this is a notebook without ipywidgets, by which rich would draw, and of which it warns."""
-    return Console().is_jupyter and find_spec("ipywidgets") is None
 
 
 @contextmanager
@@ -56,7 +53,7 @@ def progress_bars(show: bool, title: str, *texts: str) -> Iterator[Progress]:
         TimeRemainingColumn(),
     )
     progress = Progress(*columns, console=Console(stderr=True), disable=not show)
-    if without_widgets():
+    if WITHOUT_WIDGETS:
         nowhere = Console(file=io.StringIO(), **_PLAIN)
         progress.live = _Output(console=nowhere, get_renderable=progress.get_renderable)
     with progress:

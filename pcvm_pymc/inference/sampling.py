@@ -18,7 +18,7 @@ from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.chains import Drawn, GibbsRun, compile_sweeps, run_chains
 from pcvm_pymc.inference.convergence import convergence, keeping
-from pcvm_pymc.inference.progress import progress_bars, without_widgets
+from pcvm_pymc.inference.progress import WITHOUT_WIDGETS, progress_bars
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
 from pcvm_pymc.model.multinomial import MultinomialProbitRV
@@ -156,8 +156,8 @@ def sample(
                 "at least as many: raise max_sweeps, or lower draws or thin"
             )
         show = progressbar and not quiet
-        run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, show)
-        return _sample_gibbs(model, run, np.random.default_rng(random_seed), quiet)
+        run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, show, quiet)
+        return _sample_gibbs(model, run, np.random.default_rng(random_seed))
     given = {"draws": draws, "tune": tune, "chains": chains, "cores": cores, "quiet": quiet}
     given |= {"target_accept": target_accept, "random_seed": random_seed}
     given |= {"progressbar": progressbar, **kwargs}
@@ -171,17 +171,11 @@ def _sample_nuts(model: pm.Model, nuts_sampler: str, **kwargs: Any) -> xr.DataTr
     """Return the draws of NUTS with their log likelihood."""
     # what fails here would fail after the draws
     data = results.observed_and_constant_data(model)["observed_data"]
-    if not kwargs["quiet"]:
-        values = sum(each.size for each in data.values()) * sum(
-            map(np.size, model.initial_point().values())
-        )
-        steps = (
-            (kwargs["tune"] + kwargs["draws"]) * -(-kwargs["chains"] // kwargs["cores"]) * _STEPS
-        )
-        _say_seconds(
-            _COMPILATION + steps * (_OVERHEAD + values * _PER_VALUE),
-            "the numbers of its values, compilation included",
-        )
+    n_obs, n_values = (sum(map(np.size, x.values())) for x in (data, model.initial_point()))
+    draws, tune, chains, cores = (kwargs[name] for name in ("draws", "tune", "chains", "cores"))
+    n_steps = _STEPS * (tune + draws) * -(-chains // cores)
+    seconds = _COMPILATION + n_steps * (_OVERHEAD + n_obs * n_values * _PER_VALUE)
+    _say_seconds(seconds, "the sizes of data and parameters", kwargs["quiet"])
     with model, _nuts_progress(nuts_sampler, kwargs):
         tree = pm.sample(nuts_sampler=nuts_sampler, compute_convergence_checks=False, **kwargs)
         with keeping(tree):
@@ -195,23 +189,25 @@ def _sample_nuts(model: pm.Model, nuts_sampler: str, **kwargs: Any) -> xr.DataTr
 @contextmanager
 def _nuts_progress(nuts_sampler: str, options: dict[str, Any]) -> Iterator[None]:
     """Show the progress of NUTS where PyMC's bars would only warn; change its options."""
-    show = options["progressbar"] and not options["quiet"] and without_widgets()
+    show = options["progressbar"] and not options["quiet"] and WITHOUT_WIDGETS
     with progress_bars(show, *_PROGRESS) as bars:
         if show and nuts_sampler in ("pymc", "nutpie"):
             options["progressbar"] = False
-        if show and nuts_sampler == "pymc" and "callback" not in options:
+        if show and nuts_sampler == "pymc":
             total = options["tune"] + options["draws"]
-            tasks = [bars.add_task("", total=total, number=i) for i in range(options["chains"])]
-            options["callback"] = lambda trace, draw: bars.update(
-                tasks[draw.chain], completed=draw.draw_idx + 1
+            for i in range(options["chains"]):
+                bars.add_task("", total=total, number=i)
+            options.setdefault(
+                "callback", lambda trace, draw: bars.update(draw.chain, completed=draw.draw_idx + 1)
             )
         yield
 
 
-def _say_seconds(seconds: float, how: str) -> None:
+def _say_seconds(seconds: float, how: str, quiet: bool) -> None:
     """Log about how long it will take."""
     said = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
-    _log.info("This takes about %s, judged by %s", said, how)
+    if not quiet:
+        _log.info("This takes about %s, judged by %s", said, how)
 
 
 def _report(tree: xr.DataTree, model: pm.Model) -> None:
@@ -280,15 +276,16 @@ def _check_effect(method: str, other: str, **options: Any) -> None:
             )
 
 
-def _sample_gibbs(
-    model: pm.Model, run: GibbsRun, rng: np.random.Generator, quiet: bool
-) -> xr.DataTree:
+def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> xr.DataTree:
     """Return the draws of the Gibbs sampler; convergence is that of all states kept."""
     problem = GibbsProblem.of(read(model, "gibbs"))
     results.observed_and_constant_data(model)  # what fails here would fail after the draws
-    seconds = run.seconds(compile_sweeps(problem))
-    if not quiet:
-        _say_seconds(seconds, "some sweeps; more where the chains converge slowly")
+    # most chains converge in the second or third round
+    n_sweeps = (run.tune + run.draws * run.thin) * (3 if run.chains > 1 else 1)
+    seconds = (
+        compile_sweeps(problem, 0.0 if run.quiet else 0.1) * n_sweeps * -(-run.chains // run.cores)
+    )
+    _say_seconds(seconds, "some sweeps; more where chains converge slowly", run.quiet)
     began = time.perf_counter()
     drawn = run_chains(problem, run, rng)
     seconds = time.perf_counter() - began

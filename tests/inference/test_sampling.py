@@ -120,6 +120,31 @@ def test_auto_leaves_other_models_to_nuts(caplog):
     with caplog.at_level(logging.INFO, "pymc.pcvm_pymc"):
         pcvm.sample(small(), draws=20, tune=20, progressbar=False, random_seed=1)
     assert "Sampling by gibbs: fixed width" in caplog.text
+    assert "This takes about 0 s, judged by some sweeps" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("gibbs", "This takes about 99 s, judged by some sweeps"),
+        ("nuts", "This takes about 41 s, judged by the sizes"),
+    ],
+)
+def test_how_long_it_takes_is_said_before(method, said, monkeypatch, caplog):
+    class Begun(Exception):
+        pass
+
+    def begin(*_, **__):
+        raise Begun
+
+    module = "pcvm_pymc.inference.sampling"
+    monkeypatch.setattr(f"{module}.compile_sweeps", lambda *_: 3e-3)
+    monkeypatch.setattr(f"{module}.run_chains", begin)
+    monkeypatch.setattr(f"{module}.pm.sample", begin)
+    caplog.set_level(logging.INFO, "pymc.pcvm_pymc")
+    with pytest.raises(Begun):
+        pcvm.sample(small(), method=method, cores=4)
+    assert said in caplog.text
 
 
 @pytest.mark.parametrize(("learned", "unknown"), [(False, False), (True, False), (True, True)])

@@ -116,15 +116,12 @@ class Target:
         """Return what `row_terms` has of the rows at a latent function."""
         return row_terms(self.likelihood, latent, self.probability)
 
-    def divergence(self, latent: Array) -> float:
+    def divergence(self, latent: Array, terms: FractionalTerms | None = None) -> float:
         """Return the mean Kullback-Leibler divergence from reference to `latent`, nats per row.
 
-        `latent` has shape (n_obs,), or (n_obs, n_classes).
+        `latent` has shape (n_obs,), or (n_obs, n_classes); `terms` are those of the rows, where known.
         """
-        return self.divergence_of(self.terms(latent))
-
-    def divergence_of(self, terms: FractionalTerms) -> float:
-        """Return the mean divergence where the rows' terms are known."""
+        terms = self.terms(latent) if terms is None else terms
         return -float(self.mass @ terms.log_density) - self.entropy
 
 
@@ -225,7 +222,7 @@ class _Newton:
         latent = np.column_stack(parts)
         terms = self.target.terms(latent[:, 0] if len(parts) == 1 else latent)
         ridge = 0.5 * float(np.square(value[self.is_weight]).sum())
-        return _Point(value, latent, terms, self.target.divergence_of(terms) + ridge)
+        return _Point(value, latent, terms, self.target.divergence(latent, terms) + ridge)
 
     def hessian(self, terms: FractionalTerms) -> Array:
         """Return the divergence's second derivatives in all values."""
