@@ -125,17 +125,17 @@ class Chain:
         self.every, self.n_states = self.every * step, self.n_states * 2 // step
 
 
-def compile_sweeps(problem: GibbsProblem, timed: float) -> float:
+def compile_sweeps(problem: GibbsProblem, n_times: int) -> float:
     """Compile what chains run, so that they need not wait for one another.
 
-    Return the seconds of a sweep, from as many as `timed` seconds have.
+    Return the seconds of a sweep: the median of so many times ten, whose first ones compile.
     """
     throwaway, times = np.random.default_rng(0), [time.perf_counter()]
     given = problem, problem.start(throwaway), throwaway
-    while len(times) == 1 or times[-1] - times[1] < timed:  # after the first
+    for _ in range(n_times):
         advance(*given, draws=1, thin=10)
         times.append(time.perf_counter())
-    return (times[-1] - times[1]) / (10 * max(len(times) - 2, 1))
+    return float(np.median(np.diff(times))) / 10
 
 
 def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -> Drawn:

@@ -44,14 +44,8 @@ def progress_bars(show: bool, title: str, *texts: str) -> Iterator[Progress]:
     title, *texts : str
         With the fields of a task, as ``"draw {task.completed}/{task.total}"``.
     """
-    columns = (
-        TextColumn(title),
-        BarColumn(),
-        *map(TextColumn, texts),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
+    times = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
+    columns = TextColumn(title), BarColumn(), *map(TextColumn, texts), *times
     progress = Progress(*columns, console=Console(stderr=True), disable=not show)
     if WITHOUT_WIDGETS:
         nowhere = Console(file=io.StringIO(), **_PLAIN)

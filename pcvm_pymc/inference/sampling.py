@@ -283,7 +283,7 @@ def _sample_gibbs(model: pm.Model, run: GibbsRun, rng: np.random.Generator) -> x
     # most chains converge in the second or third round
     n_sweeps = (run.tune + run.draws * run.thin) * (3 if run.chains > 1 else 1)
     seconds = (
-        compile_sweeps(problem, 0.0 if run.quiet else 0.1) * n_sweeps * -(-run.chains // run.cores)
+        compile_sweeps(problem, 1 if run.quiet else 20) * n_sweeps * -(-run.chains // run.cores)
     )
     _say_seconds(seconds, "some sweeps; more where chains converge slowly", run.quiet)
     began = time.perf_counter()

@@ -1,6 +1,5 @@
 """Bars of progress, on a terminal and in a notebook without widgets."""
 
-import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
@@ -35,23 +34,3 @@ def test_a_notebook_without_widgets_has_one_output_that_moves():
     assert bar.startswith("draws ")
     assert "draw 4/4 0:00:0" in bar
     assert "left 0:00:00" in bar
-
-
-NUTS = """
-import sys, warnings
-sys.modules["ipywidgets"] = None
-warnings.filterwarnings("error", message=".*ipywidgets.*")
-import pymc as pm
-from pcvm_pymc import sample
-with pm.Model():
-    pm.Normal("y", pm.Normal("x"), observed=1.0)
-    draws = sample(method="nuts", draws=20, tune=20, chains=2, cores=1, random_seed=1)
-"""
-
-
-@pytest.mark.slow
-def test_so_has_nuts():
-    notebook = new_notebook(cells=[new_code_cell(NUTS)])
-    NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
-    (bars,) = [each["data"]["text/plain"] for each in notebook.cells[0].outputs if "data" in each]
-    assert bars.count("draw 40/40") == 2
