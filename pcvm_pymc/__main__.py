@@ -1,5 +1,6 @@
 """The `pcvm` command, also as ``python -m pcvm_pymc``."""
 
+import io
 import os
 import signal
 import sys
@@ -11,6 +12,9 @@ __all__ = ["main"]
 def main() -> int:
     """Run the command line; return the exit code. An interrupt while modules are loaded is one line."""
     before = signal.signal(signal.SIGINT, _interrupt)
+    # a console that is not UTF-8 shows "?" for the rest
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     try:
         from pcvm_pymc.cli import main as run
 

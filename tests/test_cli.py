@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -295,3 +296,20 @@ def test_interrupted_runs_say_what_to_do(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("pcvm_pymc.experiments.running.run.reproduce", interrupted)
     assert main(["reproduce", "figueiredo2001-fig3", "--out", str(tmp_path / "out")]) == 130
     assert "what was finished stays in the output folder" in capsys.readouterr().err
+
+
+PRINTS = """
+import sys
+from pcvm_pymc import __main__, cli
+cli.main = lambda: print("0.1 \\u00b1 0.2")
+__main__.main()
+"""
+C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+LATIN = {"PYTHONIOENCODING": "latin-1"}
+
+
+@pytest.mark.parametrize(("console", "shown"), [(C_LOCALE, b"0.1 ? 0.2"), (LATIN, b"0.1 \xb1 0.2")])
+def test_a_console_that_is_not_utf8_shows_what_it_can(console, shown):
+    command, env = [sys.executable, "-c", PRINTS], os.environ | console
+    done = subprocess.run(command, env=env, capture_output=True, check=True)
+    assert done.stdout.strip() == shown

@@ -20,6 +20,7 @@ from pcvm_pymc.figures import (
     plot_width_criteria,
     styled,
 )
+from pcvm_pymc.inference.names import under_our_names
 from pcvm_pymc.inference.results import classes_of, weights_of
 
 __all__ = [
@@ -94,6 +95,7 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
     -------
     matplotlib.figure.Figure
     """
+    map_result, posterior = map(under_our_names, (map_result, posterior))
     point, draws = weights_of(map_result)[0][0], weights_of(posterior)[0]
     names = ["weight"]
     if point.ndim > 1:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.figures import class_colours, legend_below, scatter_classes, styled
+from pcvm_pymc.inference.names import under_our_names
 from pcvm_pymc.inference.prediction import predict
 from pcvm_pymc.inference.results import classes_of, likelihood_of, weights_of
 from pcvm_pymc.model.bases import AnyKernel
@@ -58,6 +59,7 @@ def plot_decision_surface(
     ValueError
         If there are not two features, the results are of a regression, or a label is none of their classes.
     """
+    map_result, posterior = map(under_our_names, (map_result, posterior))
     X, y, classes = np.asarray(X, dtype=float), np.asarray(y), classes_of(map_result)
     if X.ndim != 2 or X.shape[1] != 2:
         raise ValueError(f"X has shape {X.shape}; a decision surface needs (n_obs, 2)")

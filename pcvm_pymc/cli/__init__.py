@@ -11,7 +11,7 @@ from rich.console import Console
 
 from pcvm_pymc import __version__
 from pcvm_pymc.experiments.errors import UsageError, first_line
-from pcvm_pymc.inference.files import StoreError
+from pcvm_pymc.inference.files import StoreError, as_path
 
 type Option = tuple[str, str, dict[str, Any]]  # name, help, other arguments of `add_argument`
 
@@ -127,6 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # imported here: `pcvm compare --help` does not wait for PyMC
         module, function = options.command.run
         run = getattr(import_module(f"pcvm_pymc.{module}"), function)
+        given = {name: each for name, each in vars(options).items() if isinstance(each, Path)}
+        vars(options).update({name: as_path(each, name) for name, each in given.items()})
         return run(options, Console()) or 0
     except (UsageError, StoreError, OSError, MemoryError) as error:
         print(f"pcvm: error: {first_line(error)}", file=sys.stderr)  # noqa: T201

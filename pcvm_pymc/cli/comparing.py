@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from joblib import cpu_count, delayed
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from rich import box
@@ -88,15 +87,11 @@ class Scored:
         rest = {"vectors": rival.vectors, "seconds": rival.seconds}
         self.scores.append({"classifier": name, "split": split, **measures, **rest})
 
-    def tables(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-        """Return means over splits, their standard errors, and the scores of each split."""
-        from pcvm_pymc.experiments.head_to_head import over_splits
-
-        return over_splits(self.scores)
-
     def write(self) -> None:
         """Write the tables, so that what is finished stays when the rest is stopped."""
-        for name, table in zip(_TABLES, self.tables(), strict=True):
+        from pcvm_pymc.experiments.head_to_head import over_splits
+
+        for name, table in zip(_TABLES, over_splits(self.scores), strict=True):
             write_atomically(self.out / f"{name}.csv", table.to_csv().encode())
 
     def seed_of(self, split: int) -> int:
@@ -353,9 +348,9 @@ def _output_folder(options: argparse.Namespace, stack: ExitStack) -> Path:
 
 def _table(scored: Scored) -> Table:
     """Return two lines for each classifier: its means, and its differences to the first one."""
-    from pcvm_pymc.experiments.head_to_head import PAIRED
+    from pcvm_pymc.experiments.head_to_head import PAIRED, over_splits
 
-    mean, error, _ = scored.tables()
+    mean, error, _ = over_splits(scored.scores)
     title = "held-out scores, mean over splits"
     table = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     table.add_column("\n  won/drawn/lost", no_wrap=True)

@@ -17,12 +17,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import jit
 
 type Index = NDArray[np.intp]
 type Mask = NDArray[np.bool_]
@@ -260,7 +260,7 @@ def lower_block(
     return out
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@jit
 def _fill_lower(out: Array, gram: Array, columns: Index, scale: Array, least: float) -> None:
     """Do it in one pass: NumPy's copies and products took as long as the factor of 400 columns."""
     for j in range(len(columns)):
@@ -271,7 +271,7 @@ def _fill_lower(out: Array, gram: Array, columns: Index, scale: Array, least: fl
             out[i, j] = value if abs(value) >= least else 0.0
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@jit
 def _fill_rows(
     out: Array, Phi: Array, where: tuple[Index, Index], root: Array, least: float
 ) -> None:

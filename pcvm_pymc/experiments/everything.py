@@ -11,6 +11,7 @@ from pcvm_pymc.experiments.errors import first_line
 from pcvm_pymc.experiments.reporting.reading import report_of
 from pcvm_pymc.experiments.running.run import reproduce
 from pcvm_pymc.experiments.running.store import NoSetError
+from pcvm_pymc.inference.files import as_path
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def reproduce_everything(out: str | Path, **options: Any) -> Iterator[Outcome]:
     **options
         Of `pcvm_pymc.experiments.running.reproduce`, for all of them.
     """
-    out, ran = Path(out), set[str]()
+    out, ran = as_path(out, "out"), set[str]()
     for entry in EXPERIMENTS.values():
         began = time.perf_counter()
         try:

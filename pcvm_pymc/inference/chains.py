@@ -1,6 +1,7 @@
 """Chains of the Gibbs sampler, run in rounds until they converge."""
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ class GibbsRun:
     thin: int
     max_sweeps: int
     progressbar: bool = False
+    quiet: bool = True
 
     @property
     def enough(self) -> int:
@@ -121,6 +123,19 @@ class Chain:
         kept = tuple(each[::-1][::step][::-1] for each in self.drawn)
         self.drawn = kept if self.round > run.draws * run.thin else ()
         self.every, self.n_states = self.every * step, self.n_states * 2 // step
+
+
+def compile_sweeps(problem: GibbsProblem, n_times: int) -> float:
+    """Compile what chains run, so that they need not wait for one another.
+
+    Return the seconds of a sweep: the median of so many times ten, whose first ones compile.
+    """
+    throwaway, times = np.random.default_rng(0), [time.perf_counter()]
+    given = problem, problem.start(throwaway), throwaway
+    for _ in range(n_times):
+        advance(*given, draws=1, thin=10)
+        times.append(time.perf_counter())
+    return float(np.median(np.diff(times))) / 10
 
 
 def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -> Drawn:

@@ -19,20 +19,26 @@ class StoreError(ValueError):
 
 
 def as_path(path: Any, name: str) -> Path:
-    """Return an argument as a path.
+    """Return an argument as a path; ``~`` is the home folder.
 
     Raises
     ------
     TypeError
         For anything else.
     ValueError
-        If it is empty, or no system takes it.
+        If it is empty, no system takes it, or there is no such home folder.
     """
     if not isinstance(path, str | os.PathLike) or isinstance(os.fspath(path), bytes):
         raise TypeError(f"{name}={path!r}; needed a path, as a string or pathlib.Path")
     if not os.fspath(path).strip() or "\0" in os.fspath(path):
         raise ValueError(f"{name}={path!r}; needed a path that names a file or folder")
-    return Path(path)
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise StoreError(
+            f"{name}={path!r} begins with a home folder that is unknown; needed the whole path, or ./ before "
+            "a name that begins with ~"
+        ) from None
 
 
 # --- writing -----------------------------------------------------------------------------------
@@ -152,7 +158,8 @@ def alone_in(folder: Path) -> Iterator[None]:
             with writing(folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(_locked(path, wait=False))
-                path.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+                holder = f"process {os.getpid()} on {socket.gethostname()}"
+                path.write_text(holder, encoding="utf-8")
         except Timeout:
             holder = ""
             with suppress(OSError):

@@ -2,6 +2,8 @@
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from inspect import signature
 from typing import Any, Literal
 
@@ -12,12 +14,13 @@ from joblib import cpu_count
 from numpy.typing import NDArray
 from pymc.stats.convergence import log_warnings, warn_divergences, warn_treedepth
 
-from pcvm_pymc.core.gibbs import GibbsProblem, advance
+from pcvm_pymc.core.gibbs import GibbsProblem
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.inference import results
-from pcvm_pymc.inference.chains import Drawn, GibbsRun, run_chains
+from pcvm_pymc.inference.chains import Drawn, GibbsRun, compile_sweeps, run_chains
 from pcvm_pymc.inference.convergence import convergence, keeping
 from pcvm_pymc.inference.display import Result
+from pcvm_pymc.inference.progress import WITHOUT_WIDGETS, progress_bars
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
 from pcvm_pymc.model.multinomial import MultinomialProbitRV
@@ -35,6 +38,10 @@ _OF_CLASSES = (
     "; chains of several classes mix better without signs of the weights: "
     "MPCVMClassifier(estimation='posterior')"
 )
+# of NUTS: seconds of compilation, gradients of a draw, and seconds of one, with those of a value of the basis
+# functions, where weights are half-Student-t; measured on two cores
+_COMPILATION, _STEPS, _OVERHEAD, _PER_VALUE = 15.0, 128, 1e-4, 4e-9
+_PROGRESS = "NUTS, chain {task.fields[number]}", "draw {task.completed}/{task.total}"
 _NUTS_SAMPLERS = ("pymc", "nutpie", "numpyro", "blackjax")
 
 
@@ -160,10 +167,7 @@ def sample(
                 "at least as many: raise max_sweeps, or lower draws or thin"
             )
         show = progressbar and not quiet
-        run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, show)
-        parts = (
-            find_parts(model) if parts is None else parts
-        )  # which says what is not of the family
+        run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, show, quiet)
         return _sample_gibbs(model, parts, run, np.random.default_rng(random_seed))
     given = {"draws": draws, "tune": tune, "chains": chains, "cores": cores, "quiet": quiet}
     given |= {"target_accept": target_accept, "random_seed": random_seed}
@@ -178,8 +182,14 @@ def _sample_nuts(
     model: pm.Model, parts: Parts | None, nuts_sampler: str, **kwargs: Any
 ) -> xr.DataTree:
     """Return the draws of NUTS with their log likelihood."""
-    results.observed_and_constant_data(model, parts)  # what fails here would fail after the draws
-    with model:
+    # what fails here would fail after the draws
+    data = results.observed_and_constant_data(model, parts)["observed_data"]
+    n_obs, n_values = (sum(map(np.size, x.values())) for x in (data, model.initial_point()))
+    draws, tune, chains, cores = (kwargs[name] for name in ("draws", "tune", "chains", "cores"))
+    n_steps = _STEPS * (tune + draws) * -(-chains // cores)
+    seconds = _COMPILATION + n_steps * (_OVERHEAD + n_obs * n_values * _PER_VALUE)
+    _say_seconds(seconds, "the sizes of data and parameters", kwargs["quiet"])
+    with model, _nuts_progress(nuts_sampler, kwargs):
         tree = pm.sample(nuts_sampler=nuts_sampler, compute_convergence_checks=False, **kwargs)
         with keeping(tree):
             if "log_likelihood" not in tree:
@@ -188,6 +198,30 @@ def _sample_nuts(
             tree = results.record_model(tree, model, parts)
             _report(tree, model, parts)
             return Result.from_dict(tree.to_dict())
+
+
+@contextmanager
+def _nuts_progress(nuts_sampler: str, options: dict[str, Any]) -> Iterator[None]:
+    """Show the progress of NUTS where PyMC's bars would only warn; change its options."""
+    show = options["progressbar"] and not options["quiet"] and WITHOUT_WIDGETS
+    with progress_bars(show, *_PROGRESS) as bars:
+        if show and nuts_sampler in ("pymc", "nutpie"):
+            options["progressbar"] = False
+        if show and nuts_sampler == "pymc":
+            total = options["tune"] + options["draws"]
+            for i in range(options["chains"]):
+                bars.add_task("", total=total, number=i)
+            options.setdefault(
+                "callback", lambda trace, draw: bars.update(draw.chain, completed=draw.draw_idx + 1)
+            )
+        yield
+
+
+def _say_seconds(seconds: float, how: str, quiet: bool) -> None:
+    """Log about how long it will take."""
+    said = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
+    if not quiet:
+        _log.info("This takes about %s, judged by %s", said, how)
 
 
 def _report(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> None:
@@ -307,13 +341,18 @@ def _check_model(model: pm.Model, parts: Parts | None, nuts_sampler: str) -> Non
 
 
 def _sample_gibbs(
-    model: pm.Model, parts: Parts, run: GibbsRun, rng: np.random.Generator
+    model: pm.Model, parts: Parts | None, run: GibbsRun, rng: np.random.Generator
 ) -> xr.DataTree:
     """Return the draws of the Gibbs sampler; convergence is that of all states kept."""
+    parts = find_parts(model) if parts is None else parts
     problem = GibbsProblem.of(read(model, "gibbs", parts))
     results.observed_and_constant_data(model, parts)  # what fails here would fail after the draws
-    first = np.random.default_rng(0)
-    advance(problem, problem.start(first), first, draws=1)  # compiled here: chains need not wait
+    # most chains converge in the second or third round
+    n_sweeps = (run.tune + run.draws * run.thin) * (3 if run.chains > 1 else 1)
+    seconds = (
+        compile_sweeps(problem, 1 if run.quiet else 20) * n_sweeps * -(-run.chains // run.cores)
+    )
+    _say_seconds(seconds, "some sweeps; more where chains converge slowly", run.quiet)
     began = time.perf_counter()
     drawn = run_chains(problem, run, rng)
     seconds = time.perf_counter() - began

@@ -1,12 +1,20 @@
-"""Memory: what the system's files say, and what does not fit. BLAS: one thread for small problems."""
+"""Memory: what the system's files say, and what does not fit. BLAS: one thread for small problems. numba."""
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from faults import full_disk
+from numba.core.caching import IndexDataCacheFile
+from scipy.special import log_ndtr
 from threadpoolctl import threadpool_info, threadpool_limits
 
+import pcvm_pymc
 from pcvm_pymc import PCVMClassifier, RVMRegressor
 from pcvm_pymc.core.pieces import resources
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
@@ -111,3 +119,30 @@ def test_fits_have_one_thread_and_give_it_back():
     assert seen
     assert all(each == {1} for each in seen)
     assert n_threads() == {2}
+
+
+COMPILED = """
+from pcvm_pymc.core.pieces.class_integrals import log_ndtr_and_mills
+print(log_ndtr_and_mills(0.5)[0])
+"""
+
+
+def test_where_no_folder_can_be_written_functions_are_compiled_without_one():
+    only = {"NUMBA_CACHE_LOCATOR_CLASSES": "UserWideCacheLocator", "XDG_CACHE_HOME": "/proc/none"}
+    command, env = [sys.executable, "-c", COMPILED], {**os.environ, **only, "HOME": "/proc/none"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert float(done.stdout) == pytest.approx(log_ndtr(0.5), rel=1e-14)
+    assert done.stderr.count("Set NUMBA_CACHE_DIR") == len(done.stderr.splitlines()) == 1
+
+
+def test_a_full_disk_ends_no_call_of_a_compiled_function(monkeypatch, caplog):
+    monkeypatch.setattr(IndexDataCacheFile, "save", full_disk)
+    resources._warn_once.cache_clear()
+    double, triple = (resources.jit(each) for each in (lambda x: 2 * x, lambda x: 3 * x))
+    assert (double(1.5), triple(1.5)) == (3.0, 4.5)
+    assert caplog.text.count("Set NUMBA_CACHE_DIR") == 1
+
+
+def test_all_compiled_functions_of_the_core_go_by_that_decorator():
+    files = (Path(pcvm_pymc.__file__).parent / "core").rglob("*.py")
+    assert [path.stem for path in files if "njit" in path.read_text()] == ["resources"]

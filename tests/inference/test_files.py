@@ -11,6 +11,8 @@ from faults import full_disk, on_small_disk
 from problems import refused
 
 import pcvm_pymc as pcvm
+from pcvm_pymc.cli import main
+from pcvm_pymc.experiments.datasets import data_folder
 from pcvm_pymc.inference import files
 
 ARRAYS = {"weight": np.arange(200.0), "name": np.array("a"), "count": np.array([3, 4])}
@@ -73,6 +75,8 @@ def test_one_run_has_a_folder(tmp_path):
 
 HOLDS = """
 import pathlib, sys
+from pcvm_pymc.cli import main
+from pcvm_pymc.experiments.datasets import data_folder
 from pcvm_pymc.inference import files
 with files.alone_in(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
@@ -204,6 +208,19 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
             write(tmp_path / "file" / "below")
 
 
-@pytest.mark.parametrize("path", [None, 3, b"bytes", [], ""])
+def test_the_home_folder_of_a_path_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PCVM_DATA", "~/data")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    tree = xr.DataTree(xr.Dataset({"x": ("row", [1.0, 2.0])}))
+    assert pcvm.save(tree, "~/a.zarr") == tmp_path / "a.zarr"
+    assert pcvm.load(Path("~/a.zarr"))["x"].values.tolist() == [1.0, 2.0]
+    assert data_folder() == data_folder("~/data") == tmp_path / "data"
+    assert main(["report", "~/none"]) == 2
+    assert names(tmp_path) == ["a.zarr", "data"]
+
+
+@pytest.mark.parametrize("path", [None, 3, b"bytes", [], "", "~nobody there/a"])
 def test_paths_are_checked(path):
     refused("place=", files.as_path, path, "place", error=(TypeError, ValueError))

@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from calibration import assert_means, assert_same_law, posterior_on_a_grid
+from faults import full_disk
 from problems import basis_of, blobs, map_result, refused
 from scipy.special import ndtr
 
@@ -120,6 +121,22 @@ def test_auto_leaves_other_models_to_nuts(caplog):
     with caplog.at_level(logging.INFO, "pymc.pcvm_pymc"):
         pcvm.sample(small(), draws=20, tune=20, progressbar=False, random_seed=1)
     assert "Sampling by gibbs: fixed width" in caplog.text
+    assert "This takes about 0 s, judged by some sweeps" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [("gibbs", "about 99 s, judged by some"), ("nuts", "about 41 s, judged by the")],
+)
+def test_how_long_it_takes_is_said_before(method, said, monkeypatch, caplog):
+    module = "pcvm_pymc.inference.sampling"
+    monkeypatch.setattr(f"{module}.compile_sweeps", lambda *_: 3e-3)
+    for name in ("run_chains", "pm.sample"):
+        monkeypatch.setattr(f"{module}.{name}", full_disk)
+    caplog.set_level(logging.INFO, "pymc.pcvm_pymc")
+    with pytest.raises(OSError, match="No space"):
+        pcvm.sample(small(), method=method, cores=4)
+    assert said in caplog.text
 
 
 @pytest.mark.parametrize(("learned", "unknown"), [(False, False), (True, False), (True, True)])

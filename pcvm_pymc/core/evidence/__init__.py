@@ -11,9 +11,4 @@ from pcvm_pymc.core.evidence.problem import (
     NoisePrior,
     rotated_problem,
 )
-from pcvm_pymc.core.evidence.relevance import (
-    METHODS,
-    fit_batch,
-    fit_rvm,
-    fit_sequential,
-)
+from pcvm_pymc.core.evidence.relevance import METHODS, fit_batch, fit_rvm, fit_sequential

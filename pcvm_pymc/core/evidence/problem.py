@@ -21,12 +21,7 @@ from pcvm_pymc.core.evidence.columns import (
     SummedColumns,
 )
 from pcvm_pymc.core.family import FAMILY, as_likelihood, check_solver
-from pcvm_pymc.core.pieces.likelihoods import (
-    Likelihood,
-    Normal,
-    ScaleLikelihood,
-    StudentT,
-)
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, Normal, ScaleLikelihood, StudentT
 from pcvm_pymc.core.pieces.priors import ROUNDING, Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.row_weights import Weighted, plain_target, row_weight

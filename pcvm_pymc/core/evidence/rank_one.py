@@ -12,13 +12,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
-
-# sums in any order, so that they are vectorised
-_jit = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+from pcvm_pymc.core.pieces.resources import reordered
 
 _TINY = np.finfo(float).tiny
 _HUGE = 1e100  # q^2 / s above which s has lost its digits
@@ -92,7 +89,7 @@ class Schedule(NamedTuple):
     floor: float
 
 
-@_jit
+@reordered
 def _add_square(swept: Swept, m: int, a: Array, k: int, factor: float) -> None:
     """Add factor times a a' to the swept matrix; `a` is its column k."""
     of_target = factor * swept.Q[k]
@@ -105,7 +102,7 @@ def _add_square(swept: Swept, m: int, a: Array, k: int, factor: float) -> None:
         swept.Q[i] += of_target * a[i]
 
 
-@_jit
+@reordered
 def _change(gram: Array, beta: float, swept: Swept, m: int, k: int, new: float) -> int:
     """Give column k another precision, infinite to delete it; return how many are in the model then."""
     alpha, T, S, Q, members = swept
@@ -148,7 +145,7 @@ def _change(gram: Array, beta: float, swept: Swept, m: int, k: int, new: float) 
     return left
 
 
-@_jit
+@reordered
 def _best_change(swept: Swept) -> tuple[int, float, float]:
     """Return the column whose change gains most, its new precision, and the gain (see `gains`)."""
     alpha, _, S, Q, _ = swept
@@ -177,7 +174,7 @@ def _best_change(swept: Swept) -> tuple[int, float, float]:
     return column, precision, best
 
 
-@_jit
+@reordered
 def _at_noise(quadratic: Quadratic, beta: float, swept: Swept, m: int) -> float:
     """Compute everything but the precisions from inner products; return the log evidence."""
     _, gram, products, square, n_obs = quadratic
@@ -193,7 +190,7 @@ def _at_noise(quadratic: Quadratic, beta: float, swept: Swept, m: int) -> float:
     return value
 
 
-@_jit
+@reordered
 def _has_drifted(quadratic: Quadratic, beta: float, swept: Swept, m: int, k: int) -> bool:
     """Whether updates have spoilt S of a column outside the model; its inner products are known then."""
     rows, gram, _, _, _ = quadratic
@@ -209,7 +206,7 @@ def _has_drifted(quadratic: Quadratic, beta: float, swept: Swept, m: int, k: int
     return not abs(swept.S[k] - exact) < _DRIFT * exact
 
 
-@_jit
+@reordered
 def _next_noise(quadratic: Quadratic, swept: Swept, m: int, floor: float) -> float:
     """Return the noise of eqs. 8 and 15 of Chmielewski et al. (2019), see `EvidenceProblem.noise_at`."""
     _, gram, products, left, free = quadratic
@@ -222,7 +219,7 @@ def _next_noise(quadratic: Quadratic, swept: Swept, m: int, floor: float) -> flo
     return max(math.sqrt(max(left, 0.0) / max(free, 1e-3)), floor)
 
 
-@_jit
+@reordered
 def change_precisions(
     quadratic: Quadratic,
     swept: Swept,

@@ -5,18 +5,18 @@ compiled at its first use, while somebody waits. Sums may be taken in another or
 they are as fast as BLAS.
 """
 
+from functools import partial
+
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.pieces.class_integrals import jit
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import jit, reordered
 
 type Integers = NDArray[np.int64]
 
 # for what is called at one place of a sweep: compiled as a part of its caller, and not by itself before
-part_of_caller = njit(nogil=True, cache=True, error_model="numpy", inline="always")
-reordered = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+part_of_caller = partial(jit, inline="always")
 
 
 @jit

@@ -4,11 +4,12 @@ Scores may be far apart: what is a difference of large numbers is computed as a 
 """
 
 import math
+from functools import partial
 
 import numpy as np
-from numba import njit
 
 from pcvm_pymc.core.pieces.probit import Array, inverse_mills, log_ndtr
+from pcvm_pymc.core.pieces.resources import jit
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _CERTAIN = 9.0  # Phi(9) = 1 - 1e-19: such a class takes no part in the integrals
@@ -16,8 +17,6 @@ _TAIL = -12.0  # below, the normal tail by its continued fraction
 _PER_UNIT = 16  # centres of expansions in a unit of x: none is farther than 1/32
 _DEGREE = 6  # of the expansions, whose error at 1/32 is rounding
 _FAR = -1e3  # below, log Phi has lost three digits to its size, and a ratio of two has not
-
-jit = njit(nogil=True, cache=True, error_model="numpy")
 
 
 def _expansions() -> Array:
@@ -51,7 +50,7 @@ def _mills_of_tail(x: float) -> float:
     return out
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+@partial(jit, fastmath={"contract"})
 def log_ndtr_and_mills(x: float) -> tuple[float, float]:
     """Return log Phi(x) and its derivative phi(x) / Phi(x)."""
     if x >= _CERTAIN:

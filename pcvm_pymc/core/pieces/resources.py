@@ -1,14 +1,16 @@
-"""What a fit may use of the machine: memory, asked for before it is taken, threads of BLAS, the terminal."""
+"""What a fit may use of the machine: memory, asked for before it is taken, threads of BLAS, compiled code."""
 
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
+from numba import njit
+from numba.core.caching import FunctionCache
 from threadpoolctl import ThreadpoolController
 
 try:
@@ -184,3 +186,44 @@ def has_room_for_coupled(
     matrix = 8.0 * (n_scores * (n_basis + 1)) ** 2
     limit = _WITHOUT_LIMIT if memory_limit is None else _COUPLED_SHARE * memory_limit
     return (3 + n_jobs) * matrix <= limit
+
+
+# --- compiled functions -------------------------------------------------------------------------
+
+_warn_once = cache(logging.getLogger(__name__).warning)
+_UNCACHED = (
+    "compiled functions cannot be kept on disk: every process compiles them again, which may take a minute. "
+    "Set NUMBA_CACHE_DIR to a folder that can be written"
+)
+
+
+class _Cache(FunctionCache):
+    """numba's folder of compiled functions; a full disk ends no fit."""
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Write what was compiled, or say that it cannot be written."""
+        try:
+            super().save_overload(sig, data)
+        except OSError:
+            _warn_once(_UNCACHED)
+
+
+def jit(function: Callable[..., Any], **options: Any) -> Any:
+    """Return a function that numba compiles at its first call, and keeps on disk where that can be written.
+
+    Parameters
+    ----------
+    function : callable
+    **options
+        Of ``numba.njit``.
+    """
+    compiled = njit(nogil=True, error_model="numpy", **options)(function)
+    try:
+        compiled._cache = _Cache(function)
+    except RuntimeError:  # neither the package nor the user's folder can be written
+        _warn_once(_UNCACHED)
+    return compiled
+
+
+#: sums in any order, so that they are vectorised
+reordered = partial(jit, fastmath={"reassoc", "contract"})

@@ -15,11 +15,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import is_real, shown
 from pcvm_pymc.core.probabilities import class_probability
 from pcvm_pymc.core.problem import EMResult, Problem
-from pcvm_pymc.core.projection.path import (
-    ProjectionPath,
-    default_sizes,
-    project_path,
-)
+from pcvm_pymc.core.projection.path import ProjectionPath, default_sizes, project_path
 from pcvm_pymc.core.projection.submodel import Submodel, Target
 
 # nats per row that a submodel may lose against an average: on two or three draws of 26 tasks this took 13

@@ -105,8 +105,7 @@ class Target:
     def entropy(self) -> float:
         """Mean entropy of the reference's labels, nats per row."""
         p = self.probability
-        if self.n_scores == 1:
-            return float(self.mass @ (entr(p) + entr(1 - p)))
+        p = np.column_stack([p, 1 - p]) if self.n_scores == 1 else p
         return float(self.mass @ entr(p).sum(axis=1))
 
     def squared_columns(self, row_weight: Array) -> Array:
@@ -117,15 +116,12 @@ class Target:
         """Return what `row_terms` has of the rows at a latent function."""
         return row_terms(self.likelihood, latent, self.probability)
 
-    def divergence(self, latent: Array) -> float:
+    def divergence(self, latent: Array, terms: FractionalTerms | None = None) -> float:
         """Return the mean Kullback-Leibler divergence from reference to `latent`, nats per row.
 
-        `latent` has shape (n_obs,), or (n_obs, n_classes).
+        `latent` has shape (n_obs,), or (n_obs, n_classes); `terms` are those of the rows, where known.
         """
-        return self.divergence_of(self.terms(latent))
-
-    def divergence_of(self, terms: FractionalTerms) -> float:
-        """Return the mean divergence where the rows' terms are known."""
+        terms = self.terms(latent) if terms is None else terms
         return -float(self.mass @ terms.log_density) - self.entropy
 
 
@@ -220,19 +216,13 @@ class _Newton:
         sign = np.ones(free.shape) if target.sign is None else target.sign[columns]
         self.sign = self.model.pack(sign.reshape(free.shape), flat)[self.is_weight]
 
-    def unpacked(self, value: Array) -> tuple[Array, Array]:
-        """Return weights, shape (n_vectors, n_scores), and biases, shape (n_scores,)."""
-        weight, bias = np.zeros(self.model.weight.shape), np.zeros(self.target.n_scores)
-        self.model.unpack(self.model.scale * value, weight, bias)
-        return weight, bias
-
     def point(self, value: Array) -> _Point:
         """Return the objective at some values."""
         parts = [one @ value[self.model.part(c)] for c, one in enumerate(self.designs)]
         latent = np.column_stack(parts)
         terms = self.target.terms(latent[:, 0] if len(parts) == 1 else latent)
         ridge = 0.5 * float(np.square(value[self.is_weight]).sum())
-        return _Point(value, latent, terms, self.target.divergence_of(terms) + ridge)
+        return _Point(value, latent, terms, self.target.divergence(latent, terms) + ridge)
 
     def hessian(self, terms: FractionalTerms) -> Array:
         """Return the divergence's second derivatives in all values."""
@@ -309,7 +299,8 @@ def fit_submodel(
         gain, at = at.objective - new.objective, new
         if gain <= tol:
             break
-    weight, bias = system.unpacked(at.value)
+    weight, bias = np.zeros_like(weight), np.zeros_like(bias)
+    system.model.unpack(system.model.scale * at.value, weight, bias)
     kept = weight.any(axis=1)
     chosen, weight = chosen[kept], weight[kept]
     if target.n_scores == 1:

@@ -16,20 +16,23 @@ from pcvm_pymc.experiments.datasets.registry import (
     Source,
 )
 from pcvm_pymc.experiments.errors import first_line
+from pcvm_pymc.inference.files import as_path
 
 
-def data_folder() -> Path | None:
-    """Return the folder that the environment variable ``PCVM_DATA`` names; None if it is not set.
+def data_folder(folder: str | Path | None = None) -> Path | None:
+    """Return a folder, or that which the environment variable ``PCVM_DATA`` names; None if it is not set.
 
     Raises
     ------
     NotADirectoryError
         If it names something that is not a folder.
     """
+    if folder is not None:
+        return as_path(folder, "folder")
     value = os.environ.get(ENVIRONMENT_VARIABLE)
     if not value:
         return None
-    folder = Path(value)
+    folder = as_path(value, ENVIRONMENT_VARIABLE)
     if not folder.is_dir():
         raise NotADirectoryError(
             f"{ENVIRONMENT_VARIABLE}={value} is not a folder; needed one with the csv files, or unset it"
@@ -46,7 +49,7 @@ def without_folder(said: str, folder: str | Path | None = None) -> str:
     folder : path, optional
         Default: `data_folder`.
     """
-    place = data_folder() if folder is None else folder
+    place = data_folder(folder)
     return said if place is None else said.replace(str(place), "the data folder")
 
 

@@ -18,7 +18,7 @@ from pcvm_pymc.experiments.datasets.registry import SOURCES, Dataset, Rows, Seed
 
 def available(folder: str | Path | None = None) -> tuple[str, ...]:
     """Return the names that `load` can read now (default folder: `data_folder`)."""
-    folder = Path(folder) if folder is not None else data_folder()
+    folder = data_folder(folder)
 
     def is_there(source: Source) -> bool:
         if source.base:
@@ -59,7 +59,7 @@ def load(
         If the folder or a file is missing; the message says where the set comes from.
     """
     source = source_of(name)
-    place = Path(folder) if folder is not None else data_folder()
+    place = data_folder(folder)
     if source.generate:
         draw = getattr(generators, source.generate)
         X, y = draw(source.rows, random_state=random_state, **source.options)

@@ -19,6 +19,7 @@ from pcvm_pymc.experiments.reporting.report import Report
 from pcvm_pymc.experiments.reporting.sections import sections_of
 from pcvm_pymc.experiments.running.store import RunError, Store
 from pcvm_pymc.experiments.statistics import MEASURES
+from pcvm_pymc.inference.files import as_path
 
 _PERCENT = ("error", "AUC", "1-RMSE")
 
@@ -38,7 +39,7 @@ def report_of(folder: str | Path, name: str | None = None) -> Report:
     RunError
         If the folder has no run, or one that the experiment does not share.
     """
-    store = Store(Path(folder))
+    store = Store(as_path(folder, "folder"))
     manifest = store.manifest()
     try:
         experiment = experiment_of(manifest["experiment"] if name is None else name)

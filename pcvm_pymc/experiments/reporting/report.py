@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from pcvm_pymc.experiments.catalogue import Experiment
 from pcvm_pymc.experiments.running.store import RunError
-from pcvm_pymc.inference.files import write_atomically
+from pcvm_pymc.inference.files import as_path, write_atomically
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Report:
         RunError
             If the folder cannot be written.
         """
-        folder = Path(folder)
+        folder = as_path(folder, "folder")
         content: dict[str, bytes] = {
             "table.csv": self.table.to_csv(index=False).encode(),
             "cells.csv": self.cells.to_csv(index=False).encode(),

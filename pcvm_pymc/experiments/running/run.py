@@ -2,6 +2,7 @@
 
 import os
 import platform
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from sklearn.base import BaseEstimator
 
 from pcvm_pymc import __version__
@@ -25,6 +25,7 @@ from pcvm_pymc.experiments.protocols import Problem, Protocol, realise, thinned
 from pcvm_pymc.experiments.running.jobs import Execute, Job, executor, failure
 from pcvm_pymc.experiments.running.store import JobName, NoSetError, Record, Store
 from pcvm_pymc.inference.files import as_path
+from pcvm_pymc.inference.progress import progress_bars
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "joblib", "pandas")
 
@@ -175,17 +176,9 @@ def _run_wave(
         return
     work, count = {job.name: job.work for job in missing}, len(jobs) - len(missing)
     total = sum(job.work for job in jobs)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[jobs]} jobs"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=console is None) as progress:
+    with progress_bars(console is not None, title, "{task.fields[jobs]} jobs") as progress:
         done: Any = total - sum(work.values())
-        bar = progress.add_task(title, total=total, completed=done, jobs=f"{count}/{len(jobs)}")
+        bar = progress.add_task("", total=total, completed=done, jobs=f"{count}/{len(jobs)}")
         for record in execute(missing):
             name = JobName.of(record)
             run.store.write(name, record)
@@ -193,7 +186,7 @@ def _run_wave(
             progress.update(bar, advance=work[name], jobs=f"{count}/{len(jobs)}")
             if record["status"] == "failed" and console is not None:
                 last = record["traceback"].strip().splitlines()[-1]
-                console.print(f"failed {name}: {last}", style="red", highlight=False, markup=False)
+                sys.stderr.write(f"failed {name}: {last}\n")  # above the bar
 
 
 def _is_missing(store: Store, job: Job, retry: bool) -> bool:
