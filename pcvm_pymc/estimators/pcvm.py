@@ -249,8 +249,7 @@ class PCVMClassifier(KernelClassifier):
     _is_multiclass = False
     _multiclass_name = "MPCVMClassifier (or sklearn.multiclass.OneVsRestClassifier)"
     _parameter_constraints = base.constraints(
-        "auto shared cv evidence validity em",
-        estimation=" ".join(ESTIMATIONS),
+        "auto shared cv evidence validity em", estimation=" ".join(ESTIMATIONS)
     )
     _estimations: ClassVar[Mapping[str, Any]] = ESTIMATIONS
 

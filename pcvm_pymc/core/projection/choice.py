@@ -15,11 +15,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import is_real, shown
 from pcvm_pymc.core.probabilities import class_probability
 from pcvm_pymc.core.problem import EMResult, Problem
-from pcvm_pymc.core.projection.path import (
-    ProjectionPath,
-    default_sizes,
-    project_path,
-)
+from pcvm_pymc.core.projection.path import ProjectionPath, default_sizes, project_path
 from pcvm_pymc.core.projection.submodel import Submodel, Target
 
 # nats per row that a submodel may lose against an average: on two or three draws of 26 tasks this took 13
@@ -162,11 +158,8 @@ def grown(reference: Reference, sizes: Sequence[int] | None) -> Scored:
     The loss of a row is the average's divergence from the submodel: what a comparison on observed labels
     estimates, without the noise of these. Its error is that of labels drawn from the average.
     """
-    n_basis, likelihood, Phi = (
-        len(reference.centres),
-        reference.likelihood.of_labels,
-        reference.design(),
-    )
+    n_basis, Phi = len(reference.centres), reference.design()
+    likelihood = reference.likelihood.of_labels
     target = reference.target(Phi)
 
     def near(model: Submodel) -> bool:

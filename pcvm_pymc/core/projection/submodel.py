@@ -220,12 +220,6 @@ class _Newton:
         sign = np.ones(free.shape) if target.sign is None else target.sign[columns]
         self.sign = self.model.pack(sign.reshape(free.shape), flat)[self.is_weight]
 
-    def unpacked(self, value: Array) -> tuple[Array, Array]:
-        """Return weights, shape (n_vectors, n_scores), and biases, shape (n_scores,)."""
-        weight, bias = np.zeros(self.model.weight.shape), np.zeros(self.target.n_scores)
-        self.model.unpack(self.model.scale * value, weight, bias)
-        return weight, bias
-
     def point(self, value: Array) -> _Point:
         """Return the objective at some values."""
         parts = [one @ value[self.model.part(c)] for c, one in enumerate(self.designs)]
@@ -309,7 +303,8 @@ def fit_submodel(
         gain, at = at.objective - new.objective, new
         if gain <= tol:
             break
-    weight, bias = system.unpacked(at.value)
+    weight, bias = np.zeros_like(weight), np.zeros_like(bias)
+    system.model.unpack(system.model.scale * at.value, weight, bias)
     kept = weight.any(axis=1)
     chosen, weight = chosen[kept], weight[kept]
     if target.n_scores == 1:
