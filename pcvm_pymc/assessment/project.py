@@ -117,9 +117,7 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
             "MRVMClassifier"
         )
     if X is None or y is None:
-        raise ValueError(
-            "a classifier does not keep its training data; needed project(classifier, X, y)"
-        )
+        raise ValueError("a classifier does not keep its training data; needed X and y")
     check_same_rows(X, y=y)
     inputs = model._inputs(X)
     label, classes = (as_classes if model._is_multiclass else as_labels)(y, len(inputs))
@@ -128,11 +126,15 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
             f"y has the classes {classes.tolist()}; needed the classifier's {model.classes_.tolist()}"
         )
     held_out, data = getattr(model, "held_out_", None), TrainingData(inputs, label).merged()
+    same, n_rows = True, len(inputs) if held_out is None else len(held_out)
+    if model._is_precomputed:  # the numbers of its rows are those of its columns
+        own = inputs.take(model.support_, axis=0, mode="clip")
+        same = np.array_equal(own, model.relevance_vectors_)
+    elif held_out is not None:
+        same = np.array_equal(data.X, vars(model).get("_training_", data).X)
+    if not same or n_rows != len(inputs):
+        raise ValueError(f"X has {len(inputs)} rows; needed the {n_rows} of the fit, in its order")
     if held_out is not None:
-        if len(held_out) != len(inputs):
-            raise ValueError(
-                f"X has {len(inputs)} rows; needed the {len(held_out)} that the average was fitted to"
-            )
         held_out = held_out[slice(None) if data.given is None else data.given]
     return reference_of(model, data, model._centres(data, model._basis_of(data)), held_out)
 
@@ -163,11 +165,8 @@ def _from_datatree(
             "lambda X, Z, width: covariance(X, Z).eval() for a PyMC covariance"
         )
     likelihood, piece = pieces_of(tree, kernel)
-    label, inputs, classes = (
-        results.target_of(tree),
-        results.inputs_of(tree, X),
-        results.classes_of(tree),
-    )
+    label, classes = results.target_of(tree), results.classes_of(tree)
+    inputs = results.inputs_of(tree, X)
     if y is not None and not np.array_equal(y, classes[np.maximum(label, 0).astype(int)]):
         raise ValueError("y differs from the labels of the posterior; leave it out")
     mean = probability_draws(tree, results.training_latent(tree)).mean(axis=0)
