@@ -37,7 +37,8 @@ def project(
     For each number of vectors, the submodel is sought that loses least in Kullback-Leibler divergence from
     the reference's class probabilities at the training rows, under the sign rule of its machine; of several
     classes each vector has a weight in each. The number is the smallest that loses at most .003 nats a row
-    against an average. Of another reference it is the smallest whose cross-validated expected log predictive
+    against an average, at the training rows: at new rows of 30 problems it lost .0033 in the mean, and .050
+    at worst. Of another reference it is the smallest whose cross-validated expected log predictive
     density (elpd) is within one standard error, of the difference, of the best.
 
     Parameters

@@ -45,7 +45,7 @@ def column_names(X: Any, name: str = "X") -> list[str] | None:
 def check_columns(X: Any, known: Iterable[Any] | None = None) -> None:
     """Raise where a table's columns have other names than known ones, or these in another order.
 
-    Numbers from 0 are no names, unless in another order. Another number of columns is told elsewhere.
+    Numbers from 0 are no names, unless in another order. Another number of columns is not compared.
 
     Parameters
     ----------
