@@ -85,9 +85,9 @@ class PCVMClassifier(KernelClassifier):
         gibibyte.
     n_vectors : int, "auto" or None
         At most so many relevance vectors: what is fitted is projected onto them. ``"auto"`` takes the
-        smallest number that loses at most .003 nats a row against an average at the training rows (at new rows
-        of 30 problems .0033 in the mean, .050 at worst), or, of one mode, that has a held-out log density
-        within one standard error of the best. None: no projection, and ``"auto"`` for
+        smallest number that loses at most .003 nats a row against an average at the training rows (at new
+        rows of 30 problems .0033 in the mean, .050 at worst), or, of one mode, that has a held-out log
+        density within one standard error of the best. None: no projection, and ``"auto"`` for
         ``estimation="projection"``.
     estimation : {"auto", "average", "em", "projection", "posterior", "bottom-up"}
         What is fitted.
