@@ -292,11 +292,7 @@ def _check_can_refit(posterior: xr.DataTree) -> None:
 
 
 def _refitting(
-    posterior: xr.DataTree,
-    X: Array,
-    label: NDArray[np.int64],
-    piece: KernelPiece,
-    **options: Any,
+    posterior: xr.DataTree, X: Array, label: NDArray[np.int64], piece: KernelPiece, **options: Any
 ) -> Callable[[Array], dict[str, xr.DataTree]]:
     """Return what fits posterior and MAP to some rows, without the bases on the others."""
     constants = posterior["constant_data"].to_dataset()

@@ -37,7 +37,8 @@ def project(
     For each number of vectors, the submodel is sought that loses least in Kullback-Leibler divergence from
     the reference's class probabilities at the training rows, under the sign rule of its machine; of several
     classes each vector has a weight in each. The number is the smallest that loses at most .003 nats a row
-    against an average. Of another reference it is the smallest whose cross-validated expected log predictive
+    against an average, at the training rows: at new rows of 30 problems it lost .0033 in the mean, and .050
+    at worst. Of another reference it is the smallest whose cross-validated expected log predictive
     density (elpd) is within one standard error, of the difference, of the best.
 
     Parameters
@@ -117,9 +118,7 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
             "MRVMClassifier"
         )
     if X is None or y is None:
-        raise ValueError(
-            "a classifier does not keep its training data; needed project(classifier, X, y)"
-        )
+        raise ValueError("a classifier does not keep its training data; needed X and y")
     check_same_rows(X, y=y)
     inputs = model._inputs(X)
     label, classes = (as_classes if model._is_multiclass else as_labels)(y, len(inputs))
@@ -128,11 +127,15 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
             f"y has the classes {classes.tolist()}; needed the classifier's {model.classes_.tolist()}"
         )
     held_out, data = getattr(model, "held_out_", None), TrainingData(inputs, label).merged()
+    same, n_rows = True, len(inputs) if held_out is None else len(held_out)
+    if model._is_precomputed:  # the numbers of its rows are those of its columns
+        own = inputs.take(model.support_, axis=0, mode="clip")
+        same = np.array_equal(own, model.relevance_vectors_)
+    elif held_out is not None:
+        same = np.array_equal(data.X, vars(model).get("_training_", data).X)
+    if not same or n_rows != len(inputs):
+        raise ValueError(f"X has {len(inputs)} rows; needed the {n_rows} of the fit, in its order")
     if held_out is not None:
-        if len(held_out) != len(inputs):
-            raise ValueError(
-                f"X has {len(inputs)} rows; needed the {len(held_out)} that the average was fitted to"
-            )
         held_out = held_out[slice(None) if data.given is None else data.given]
     return reference_of(model, data, model._centres(data, model._basis_of(data)), held_out)
 
@@ -160,10 +163,10 @@ def _from_datatree(
         )
     likelihood, piece = pieces_of(tree, kernel)
     label, classes = results.target_of(tree), results.classes_of(tree)
+    inputs = results.inputs_of(tree, X)
     if y is not None and not np.array_equal(y, classes[np.maximum(label, 0).astype(int)]):
         raise ValueError("y differs from the labels of the posterior; leave it out")
     mean = probability_draws(tree, results.training_latent(tree)).mean(axis=0)
-    inputs = results.inputs_of(tree, X)
     width, signed = np.asarray(piece.width), MPCVMClassifier if multiclass else PCVMClassifier
     return Reference(
         X=inputs,

@@ -1,6 +1,6 @@
 """Width and scale of a PCVM, of two classes or several, chosen from the data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, median_distance, wi
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.estimators.candidates import (
     OPTIONS,
     ChoiceOptions,
@@ -75,7 +74,8 @@ def select(
     scale : float, optional
         Where it is not chosen. Default: 1.
     kernel, likelihood, basis
-        As for `PCVMClassifier`; several classes have the multinomial probit.
+        As for `PCVMClassifier`; several classes have the multinomial probit. A kernel without a
+        width, such as ``"precomputed"`` (X is then its matrix), needs ``over=("scale",)``.
     random_state : int or numpy.random.Generator, optional
         For the rows by which grid points are scored, where they are many.
     groups : array_like, shape (n_obs,), optional
@@ -104,24 +104,28 @@ def select(
     True
     """
     validation.check_instance("options", options, ChoiceOptions, "ChoiceOptions", optional=True)
-    _check_choice(over, method, cv, {"width": width, "scale": scale})
+    has_width = PCVMClassifier(kernel=kernel)._has_width
+    _check_choice(over, method, cv, has_width, width=width, scale=scale)
     check_same_rows(X, y=y, groups=groups)
-    X = validation.as_features(X)
+    rows: Any = (
+        validation.as_features(X) if has_width else X
+    )  # else it may be a table of a kernel's values
     y = validation.present_labels(y)
     check_classification_targets(y)
     arguments: dict[str, Any] = {
         "kernel": kernel,
         "basis": basis,
         "estimation": "em",
-        "width": median_distance(X) if width is None else width,
         "scale": 1.0 if scale is None else scale,
         "random_state": random_state,
     }
     if "width" in over:
         arguments["width"] = "auto" if "features" in over else "shared"
+    elif has_width or width is not None:
+        arguments["width"] = median_distance(rows) if width is None else width
     if "scale" in over:
         arguments["scale"] = "auto"
-    if len(validation.as_classes(y, len(X))[1]) > 2:
+    if len(validation.as_classes(y, len(rows))[1]) > 2:
         if likelihood != "probit":
             raise ValueError(
                 f"likelihood={likelihood!r} is for two classes; several have the multinomial probit"
@@ -131,15 +135,17 @@ def select(
         model = PCVMClassifier(likelihood=likelihood, **arguments)
     model._choice = options or OPTIONS
     if method == "cv":
-        return _by_cross_validation(model, X, y, cv, groups)
-    found: HyperparameterSearch = model.fit(X, y, groups=groups).selection_
+        return _by_cross_validation(model, rows, y, cv, groups)
+    found: HyperparameterSearch = model.fit(rows, y, groups=groups).selection_
     return found
 
 
-def _check_choice(over: Any, method: Any, cv: Any, given: Mapping[str, Any]) -> None:
+def _check_choice(over: Any, method: Any, cv: Any, has_width: bool, **given: Any) -> None:
     """Raise unless what is chosen, and how, fits together with what is given."""
     if not isinstance(over, list | tuple) or tuple(over) not in _OVER:
         raise ValueError(f"over={validation.shown(over)}; needed one of {_OVER}")
+    if "width" in over and not has_width:
+        raise ValueError(f"over={over!r} with a kernel that has no width; needed over=('scale',)")
     validation.check_whole("cv", cv, 2)
     if not isinstance(method, str) or method not in ("loo", "cv"):
         raise ValueError(
@@ -162,9 +168,7 @@ def _check_choice(over: Any, method: Any, cv: Any, given: Mapping[str, Any]) -> 
         )
 
 
-def _by_cross_validation(
-    model: Any, X: Array, y: Any, cv: int, groups: ArrayLike | None
-) -> HyperparameterSearch:
+def _by_cross_validation(model: Any, X: Any, y: Any, cv: int, groups: Any) -> HyperparameterSearch:
     """Return the search whose grid points are scored by refits."""
     estimation = model._begin()
     data, chosen = model._training(X, y, groups=groups), estimation.chosen
@@ -177,7 +181,7 @@ def _by_cross_validation(
             "of each class, and width='auto' or scale='auto'"
         )
     formulation = estimation.formulation(data, model._basis_of(data), most)
-    width = model.width
+    width = model.width if model._has_width else np.nan
     if "width" in chosen:
         formulation, width = formulation.for_many_widths(), median_distance(X)
     space = Space({"width": width, **estimation.middle}, chosen, model._choice)
@@ -264,6 +268,8 @@ def select_width(
     >>> select_width(X, X[:, 0] > 0, widths=[0.5, 2.0], random_state=0).width
     2.0
     """
+    if not PCVMClassifier(kernel=kernel)._has_width:
+        raise ValueError(f"kernel={kernel!r} has no width; select(..., over=('scale',)) takes it")
     check_same_rows(X, y=y, sample_weight=sample_weight)
     X = validation.as_features(X)
     validation.as_labels(y, len(X))

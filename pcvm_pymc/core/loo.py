@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
+from scipy.special import softmax
 
 from pcvm_pymc.core.design import blocks_of, row_blocks
 from pcvm_pymc.core.pieces.probit import Array
@@ -479,5 +480,4 @@ def averaging_weights(log_density: Array, log_prior: Array | None = None) -> Arr
     total = n_obs * (row_weight @ log_density.T)
     if log_prior is not None:
         total = total + log_prior
-    share = np.exp(total - total.max(axis=1, keepdims=True))
-    return (share / share.sum(axis=1, keepdims=True)).mean(axis=0)
+    return np.asarray(softmax(total, axis=1).mean(axis=0))

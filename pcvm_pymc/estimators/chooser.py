@@ -19,12 +19,7 @@ from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import LeaveOneOut, leave_one_out
 from pcvm_pymc.core.metric import share_of_widths
 from pcvm_pymc.core.pieces.centres import choose_share
-from pcvm_pymc.core.pieces.kernels import (
-    KernelPiece,
-    Radial,
-    as_kernel,
-    median_distance,
-)
+from pcvm_pymc.core.pieces.kernels import KernelPiece, Radial, as_kernel, median_distance
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.pieces.row_weights import plain_target
@@ -206,16 +201,14 @@ def weighed_kernels(estimation: Estimation, data: TrainingData, n_coupled: int) 
 
 
 def kernels_of(names: Sequence[str], data: TrainingData) -> list[KernelPiece]:
-    """Return kernels by their names, and the same of another view of the columns where there is one."""
-    found, view = [as_kernel(each) for each in names], view_of(data)
-    return found if view is None else [*found, *(Viewed(each, view) for each in found)]
+    """Return kernels by their names, and the same of another view of the columns where there is one.
 
-
-def view_of(data: TrainingData) -> View | None:
-    """Return the other view of the columns: ranks of skewed ones, codes of ordered levels."""
+    The view has ranks of skewed columns, and codes of ordered levels.
+    """
+    found = [as_kernel(each) for each in names]
     view = View() if data.encoding is None else data.encoding.view(data.X, data.weight)
-    found = replace(view, ranks=ranks_of(data.X, data.weight))
-    return found if found.name else None
+    view = replace(view, ranks=ranks_of(data.X, data.weight))
+    return [*found, *(Viewed(each, view) for each in found if view.name)]
 
 
 def search_kernels(

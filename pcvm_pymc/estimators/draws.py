@@ -170,17 +170,17 @@ def to_datatree(
         out = xr.Dataset(values, attrs={"inference_library": "pcvm_pymc"})
         return out.assign_coords({name: x for name, x in coords.items() if name in out.dims})
 
-    def in_order(name: str, of_parts: list[Array]) -> tuple[tuple[str, ...], Array]:
-        own = dims.get(name, ())
-        chains = [each.reshape(N_CHAINS, -1, *each.shape[1:]) for each in of_parts]
-        mixed = np.concatenate(chains, axis=1)[:, order]
-        return ("chain", "draw", *own), mixed.reshape(mixed.shape[: 2 + len(own)])
-
     drawn = [_drawn(mixture, part, data, target, rng) for part in parts]
     groups = {}
     for group, names in drawn[0].items():
-        each = {name: in_order(name, [one[group][name] for one in drawn]) for name in names}
-        groups[group] = dataset(each)
+        in_order = dict[str, Any]()
+        for name in names:
+            own, of_parts = dims.get(name, ()), [one[group][name] for one in drawn]
+            chains = [each.reshape(N_CHAINS, -1, *each.shape[1:]) for each in of_parts]
+            mixed = np.concatenate(chains, axis=1)[:, order]
+            shape = mixed.shape[: 2 + len(own)]
+            in_order[name] = (("chain", "draw", *own), mixed.reshape(shape))
+        groups[group] = dataset(in_order)
     signed, posterior = mixture.centres.sign is not None, groups["posterior"]
     groups["log_likelihood"].attrs["leave_one_out"] = _SIGNED if signed else _FREE
     same = ((posterior == posterior.isel(chain=0, draw=0)) | posterior.isnull()).all()

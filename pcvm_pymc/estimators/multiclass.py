@@ -149,8 +149,7 @@ class MPCVMClassifier(KernelClassifier):
     _likelihood = _multinomial
     _weighed = ("rbf", "laplacian")
     _parameter_constraints = base.constraints(
-        "auto shared cv evidence validity",
-        estimation=" ".join(ESTIMATIONS),
+        "auto shared cv evidence validity", estimation=" ".join(ESTIMATIONS)
     )
     _estimations: ClassVar[Mapping[str, Any]] = ESTIMATIONS
 

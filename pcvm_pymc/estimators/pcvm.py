@@ -85,8 +85,9 @@ class PCVMClassifier(KernelClassifier):
         gibibyte.
     n_vectors : int, "auto" or None
         At most so many relevance vectors: what is fitted is projected onto them. ``"auto"`` takes the
-        smallest number that loses at most .003 nats a row against an average, or, of one mode, that has a
-        held-out log density within one standard error of the best. None: no projection, and ``"auto"`` for
+        smallest number that loses at most .003 nats a row against an average at the training rows (at new
+        rows of 30 problems .0033 in the mean, .050 at worst), or, of one mode, that has a held-out log
+        density within one standard error of the best. None: no projection, and ``"auto"`` for
         ``estimation="projection"``.
     estimation : {"auto", "average", "em", "projection", "posterior", "bottom-up"}
         What is fitted.
@@ -151,8 +152,10 @@ class PCVMClassifier(KernelClassifier):
         own.**
     held_out_ : ndarray, shape (n_obs, n_classes)
         Of an average only: its class probabilities at the training rows, each row and its own bases left out;
-        NaN where that was not computed. Widths per feature have seen the rows, so that with them it is
-        somewhat optimistic.
+        NaN where that was not computed. They are approximate: one Newton step from the fit. Of 5,744 rows 858
+        were off by more than .01 nats, the worst by 1.66, and in the mean they were .007 nats too good; `loo`
+        refits where the step is in doubt. Widths per feature have seen the rows, so that with them it is
+        somewhat optimistic, too. With ``groups`` whole groups are left out, by refits.
     idata_ : xarray.DataTree
         Of a posterior only, for ArviZ, in the groups of `sample`: draws, their log likelihood, labels that
         they predict (``posterior_predictive``), their trajectories (``sample_stats``) and the data. Labels
@@ -249,8 +252,7 @@ class PCVMClassifier(KernelClassifier):
     _is_multiclass = False
     _multiclass_name = "MPCVMClassifier (or sklearn.multiclass.OneVsRestClassifier)"
     _parameter_constraints = base.constraints(
-        "auto shared cv evidence validity em",
-        estimation=" ".join(ESTIMATIONS),
+        "auto shared cv evidence validity em", estimation=" ".join(ESTIMATIONS)
     )
     _estimations: ClassVar[Mapping[str, Any]] = ESTIMATIONS
 

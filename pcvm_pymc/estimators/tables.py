@@ -1,7 +1,7 @@
 """Tables of users: which columns are categories, their levels as numbers, and how an estimator reads them."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
@@ -10,16 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pcvm_pymc.core.pieces.encoding import Encoding
+from pcvm_pymc.core.pieces.encoding import UNKNOWN, Encoding
 from pcvm_pymc.core.pieces.kernels import Precomputed
-from pcvm_pymc.core.pieces.names import column_names, column_types
+from pcvm_pymc.core.pieces.names import check_columns, column_names, column_types, columns_of
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import (
-    as_features,
-    is_real,
-    shown,
-    warn_input,
-)
+from pcvm_pymc.core.pieces.validation import as_features, is_real, shown, warn_input
 from pcvm_pymc.estimators.estimation import refuse
 
 MOST_LEVELS = 255  # of a category: one with more is an identifier
@@ -49,7 +44,6 @@ def categories_among(X: Any, which: Any) -> list[int]:
     asked, names = np.asarray(which, dtype=object), column_names(X) or []
     is_mask = all(isinstance(each, bool | np.bool_) for each in asked.flat)
     n_features = np.shape(X)[1] if np.ndim(X) == 2 else len(names)
-    needed = f"needed 'from_dtype', None, or a mask, numbers or names of the {n_features} columns"
     if is_mask and asked.shape == (n_features,):
         return np.flatnonzero(asked).tolist()
     found = []
@@ -61,20 +55,21 @@ def categories_among(X: Any, which: Any) -> list[int]:
             found.append(each)
         else:
             raise ValueError(
-                f"categorical_features has {each!r}, which is no column of X; {needed}"
+                f"categorical_features has {each!r}, which is no column of X; needed 'from_dtype', None, or "
+                f"a mask, numbers or names of the {n_features} columns"
             )
     return found
 
 
-def _columns(X: Any) -> list[Any]:
-    """Return the columns of a table, each with its own type; none of what is no table."""
+def _table(X: Any) -> Any:
+    """Return a table, or an array of two dimensions, as one of pandas; None of what is none."""
+    import pandas as pd  # slow
+
     table = X.to_pandas() if hasattr(X, "to_pandas") else X
     if np.ndim(table) != 2:
-        return []
-    if hasattr(table, "iloc"):
-        return [table.iloc[:, j] for j in range(table.shape[1])]
-    rows = table if hasattr(table, "dtype") else np.array(table, dtype=object)
-    return list(np.asarray(rows).T)
+        return None
+    is_list = not (hasattr(table, "dtype") or isinstance(table, pd.DataFrame))
+    return pd.DataFrame(np.array(table, dtype=object) if is_list else table)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,15 +98,14 @@ class Levels:
         """
         found, ordered = {}, []
         categories = categories_among(X, which)
-        columns = _columns(X) if categories else []
+        table: Any = _table(X) if categories else None
         for j in categories:
-            found[j], is_ordered = _levels(columns[j])
+            found[j], is_ordered = _levels(table.iloc[:, j])
             ordered += [j] * is_ordered
             if len(found[j]) > MOST_LEVELS:
-                name = (column_names(X) or range(len(columns)))[j]
                 raise ValueError(
-                    f"the category {name!r} has {len(found[j])} levels; needed at most {MOST_LEVELS}: an "
-                    "identifier says nothing of new rows; drop it"
+                    f"the category {table.columns[j]!r} has {len(found[j])} levels; needed at most "
+                    f"{MOST_LEVELS}: an identifier says nothing of new rows; drop it"
                 )
         return cls(found, tuple(ordered))
 
@@ -119,20 +113,42 @@ class Levels:
         """Return a table as numbers, codes of the levels among them, shape (n_obs, n_features).
 
         NaN is a missing value, -1 a level that is unknown.
+
+        Raises
+        ------
+        ValueError
+            For a category without a known level, whose values would all say nothing: of several levels, or of
+            one that is a known level in another type. Of any other one, as in a single row, it warns.
         """
-        columns = _columns(X) if self.of_feature else []
-        if not columns:
+        table = _table(X) if self.of_feature else None
+        if table is None:
             return as_features(X, name, missing=True)
         import pandas as pd  # slow
 
         for j, levels in self.of_feature.items():
-            if j < len(columns):
-                values = np.asarray(columns[j], dtype=object)
+            if j < table.shape[1]:
+                values = np.asarray(table.iloc[:, j], dtype=object)
                 codes = pd.Index(levels, dtype=object).get_indexer(values).astype(float)
                 codes[pd.isna(values)] = np.nan
-                columns[j] = codes
-        table = pd.concat([pd.Series(np.asarray(each)) for each in columns], axis=1)
+                if (codes == UNKNOWN).any() and not (codes >= 0).any():
+                    found = pd.unique(values[codes == UNKNOWN]).tolist()
+                    _tell_unknown(table.columns[j], found, levels.tolist())
+                table.isetitem(j, codes)
         return as_features(table, name, missing=True)
+
+
+def _tell_unknown(category: Any, found: list[Any], known: list[Any]) -> None:
+    """Raise, or warn, of a category without a known level; see `Levels.numbers`."""
+    # as text, in which a number is that of its text, whatever its type
+    text = [[str(e).strip().casefold().removesuffix(".0") for e in of] for of in (found, known)]
+    same = [each for each, its in zip(known, text[1], strict=True) if its in text[0]]
+    words = f"category {category!r} has no known level: found {found[:5]}, trained on {known[:5]}"
+    if same or len(found) > 1:
+        kind = (
+            f"type {type(same[0]).__name__}, as {same[0]!r}" if same else "levels of training rows"
+        )
+        raise ValueError(f"{words}; needed {kind}")
+    warn_input(f"{words}; it is predicted as any level that no training row has")
 
 
 def _levels(column: Any) -> tuple[NDArray[Any], bool]:
@@ -143,16 +159,13 @@ def _levels(column: Any) -> tuple[NDArray[Any], bool]:
     found = list(dict.fromkeys(values[~pd.isna(values)].tolist()))
     is_ordered, kind = all(is_real(each) for each in found), pd.Series(column).dtype
     if isinstance(kind, pd.CategoricalDtype) and kind.ordered:
-        known = set(found)
-        found, is_ordered = [each for each in kind.categories if each in known], True
+        found, is_ordered = [each for each in kind.categories if each in found], True
     else:
         try:
             found.sort()
         except TypeError:  # of several types
             found.sort(key=lambda each: (type(each).__name__, str(each)))
-    levels = np.empty(len(found), dtype=object)
-    levels[:] = found
-    return levels, is_ordered
+    return np.array([*found, None], dtype=object)[:-1], is_ordered
 
 
 # --- what an estimator reads --------------------------------------------------------------------
@@ -198,8 +211,10 @@ class TableReader:
     """
 
     _levels_ = Levels()
+    _columns_: Sequence[Any] = ()
     _encoding_: Encoding | None = None
     _kernel: Any
+    n_features_in_: int
     categorical_features: Any
     basis: Any
 
@@ -211,15 +226,12 @@ class TableReader:
     def _check_precomputed(self, X: Any) -> None:
         """Raise for what needs features, where the inputs are the matrix of a kernel."""
         if is_dask(X):
-            raise ValueError(
-                "X is a Dask array with kernel='precomputed'; needed a matrix in memory"
-            )
+            raise ValueError("X is a Dask array with kernel='precomputed'; needed it in memory")
         if not (self.basis is None or isinstance(self.basis, str | Integral)):
-            needed = "the bases are training rows; needed 'auto', None or a number of them"
-            refuse(self, "kernel basis", needed)
+            refuse(self, "kernel basis", "the bases are training rows; needed 'auto' or a number")
         if vars(self).get("star"):
             refuse(
-                self, "kernel star", "RVM* needs the kernel of a new row with itself; leave it out"
+                self, "kernel star", "it needs the kernel of a new row with itself; leave it out"
             )
 
     def _inputs(self, X: Any) -> Array:
@@ -248,25 +260,28 @@ class TableReader:
                 f"X has shape {values.shape} with kernel='precomputed'; needed the kernel of all pairs of "
                 "training rows, shape (n_obs, n_obs)"
             )
+        check_columns(X)
         rows = _numbered(values)
         return (rows, *targets) if targets else rows
 
     def _reading(self) -> dict[str, Any]:
         """Return the attributes by which a fitted estimator reads tables."""
-        names = ("n_features_in_", "feature_names_in_", "_levels_", "_encoding_")
+        names = ("n_features_in_", "feature_names_in_", "_columns_", "_levels_", "_encoding_")
         return {name: vars(self)[name] for name in names if name in vars(self)}
 
     def _encoded(self, values: Array, count: Array | None = None) -> Array:
         """Return training inputs that were read in the columns that are fitted, and keep how.
 
-        Warn of features without any value, which are constant.
+        Warn of features without any value, which are constant; raise where there are no others.
         """
         empty = np.flatnonzero(np.isnan(values).all(axis=0))
         if empty.size:
             names = vars(self).get("feature_names_in_", np.arange(values.shape[1]))
+            found = f"X has no value in columns {shown(names[empty].tolist())}"
+            if empty.size == len(names):
+                raise ValueError(f"{found}, which are all; needed values: check how it was read")
             warn_input(
-                f"X has no value in columns {shown(names[empty].tolist())}, which have no effect; needed "
-                "values: drop them, or check how the table was read"
+                f"{found}, which have no effect; needed values: drop them, or check how the table was read"
             )
         levels = self._levels_
         self._encoding_ = Encoding.of(values, levels.of_feature, levels.ordered, count)
@@ -275,4 +290,8 @@ class TableReader:
     def _named(self, X: Any, values: Array, *y: Any, **how: Any) -> Any:
         """Return values under the names of the columns of `X`; they are kept, or compared with known ones."""
         table = with_names(values, column_names(X))
+        if how.get("reset", True):
+            self._columns_ = columns_of(X)
+        elif "feature_names_in_" not in vars(self):  # which scikit-learn compares
+            check_columns(X, self._columns_ or range(self.n_features_in_))
         return validate_data(self, table, *y, dtype=float, ensure_all_finite="allow-nan", **how)

@@ -12,9 +12,8 @@ from sklearn.base import clone
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.assessment.project import _from_classifier
-from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
-from pcvm_pymc.core.projection.choice import cross_validated, smallest_within_one_se
+from pcvm_pymc.core.projection.choice import smallest_within_one_se
 from pcvm_pymc.estimators.projection import project_reference
 from pcvm_pymc.estimators.training import inner_folds
 from pcvm_pymc.experiments import datasets
@@ -110,21 +109,6 @@ def test_scores_are_those_of_refits_without_the_held_out_rows_and_bases(dense, p
     np.testing.assert_allclose(projection.elpd, projection.log_density.sum(axis=1))
 
 
-def test_a_held_out_label_does_not_reach_its_own_prediction(dense):
-    """Flip one label: the predictions of its fold stay, and its own two densities sum to one."""
-    reference = _from_classifier(*dense)
-    Phi = rbf(squared_distances(reference.X, reference.X), 1.2)
-    fold = inner_folds(reference.label, 5, 0)[:1]
-    row = fold[0][1][3]
-    flipped = np.where(np.arange(80) == row, -1.0, 1.0) * reference.label
-    other = replace(reference, label=flipped, centres=replace(reference.centres, sign=flipped))
-    one, two = (
-        cross_validated(r, Phi, [1, 4], fold, fit_em)[:, fold[0][1]] for r in (reference, other)
-    )
-    np.testing.assert_allclose(np.delete(one, 3, axis=1), np.delete(two, 3, axis=1))
-    np.testing.assert_allclose(np.exp(one[:, 3]) + np.exp(two[:, 3]), 1.0)
-
-
 def test_the_smallest_size_within_one_standard_error():
     rng = np.random.default_rng(0)
     noise = rng.normal(size=100)
@@ -140,11 +124,7 @@ def test_the_smallest_size_within_one_standard_error():
 
 def test_the_choice_is_by_the_rule(projection):
     assert projection.size == smallest_within_one_se(projection.path.sizes, projection.log_density)
-    best = projection.elpd.argmax()
-    at, error = projection.index, projection.difference_se
-    assert projection.elpd[at] + error[at] >= projection.elpd[best]
-    assert (projection.elpd[:at] + error[:at] < projection.elpd[best]).all()
-    assert error[best] == 0
+    assert projection.difference_se[projection.elpd.argmax()] == 0
     assert (projection.elpd_se > 0).all()
     again = project_reference(projection.reference, sizes=SIZES, random_state=0)
     np.testing.assert_array_equal(again.log_density, projection.log_density)
@@ -190,10 +170,11 @@ def test_by_default_both_names_project_the_average_onto_the_same_number(kind):
     two = kind(estimation="projection", **given), kind(n_vectors="auto", **given)
     one, other = (each.fit(X, label) for each in two)
     np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
-    average = kind(kernel="rbf", **given).fit(X, label).predict_proba(X)
-    p = one.projection_.reference.probability
-    np.testing.assert_allclose(p if p.ndim > 1 else np.column_stack([1 - p, p]), average)
+    average, p = kind(kernel="rbf", **given).fit(X, label), one.projection_.reference.probability
+    p = p if p.ndim > 1 else np.column_stack([1 - p, p])
+    np.testing.assert_allclose(p, average.predict_proba(X))
     assert one.projection_.path.kl[one.projection_.index] <= 3e-3
+    refused("needed the .* of the fit, in its order", pcvm.project, average, X[::-1], label[::-1])
 
 
 UNUSABLE_INPUT = [
@@ -218,8 +199,8 @@ def test_references_that_cannot_be_used(projection):
     tree = map_result(pcvm.pcvm_model(X, label))
     refused("y differs from the labels", pcvm.project, tree, X, -label)
     refused("for a PyMC covariance", pcvm.project, tree, kernel=pm.gp.cov.ExpQuad(2, 1.0))
-    with pytest.raises(ValueError, match=r"'n_vectors' parameter .* Got 0 "):
-        pcvm.PCVMClassifier(estimation="projection", n_vectors=0).fit(X, label)
+    none = pcvm.PCVMClassifier(estimation="projection", n_vectors=0)
+    refused("'n_vectors' parameter .* Got 0 ", none.fit, X, label)
 
 
 def average(several=False):
@@ -376,21 +357,8 @@ def test_free_weights_of_one_score_are_refused():
     X, label = blobs(30, seed=79)
     result = pcvm.fit_evidence(pcvm.rvm_model(X, label, likelihood="logit", width=1.2))
     refused("reference has no signs of its weights and one score", pcvm.project, result)
-    with pytest.raises(ValueError, match="reference is a RVMClassifier; needed a PCVMClassifier"):
-        pcvm.project(pcvm.RVMClassifier(width=1.2).fit(X, label), X, label)
-
-
-def test_few_vectors_keep_what_the_dense_mode_has_learnt():
-    """Twonorm: 13 vectors (the paper's PCVM has 13.8) against a few hundred."""
-    X, y = datasets.twonorm(400, random_state=100)
-    X_test, y_test = datasets.twonorm(4000, random_state=900)
-    dense = pcvm.PCVMClassifier(random_state=0).fit(X, y)
-    sparse = pcvm.project(dense, X, y, size=13).classifier
-    assert len(dense.weight_) > 200
-    assert len(sparse.weight_) == 13
-    one, other = (printed_measures(model, X_test, y_test) for model in (dense, sparse))
-    assert other[1] > one[1] - 0.1
-    assert other[0] < one[0] + 0.3
+    machine = pcvm.RVMClassifier(width=1.2).fit(X, label)
+    refused("reference is a RVMClassifier; needed a PCVM", pcvm.project, machine, X, label)
 
 
 # Chen, Tino & Yao (2009): error and 1-RMSE of the PCVM (Table I), its vectors (Table III), rounded down

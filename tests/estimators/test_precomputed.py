@@ -3,7 +3,9 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 from problems import blobs, refused
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, Matern
@@ -22,6 +24,7 @@ def kernel(A, B):
     return np.exp(-((A[:, None] - B[None]) ** 2).sum(axis=-1) / WIDTH**2)
 
 
+GIVEN = {"kernel": "precomputed", "estimation": "em", "scale": 1.0}
 K, K_NEW = kernel(X, X), kernel(NEW, X)
 MACHINES = [
     (pcvm.PCVMClassifier(estimation="em", scale=1.0), LABEL),
@@ -79,6 +82,37 @@ def test_leave_one_out_and_projection_are_those_of_the_rbf():
     np.testing.assert_allclose(few.path.kl, same.path.kl, atol=1e-9)
     p, q = few.classifier.predict_proba(K_NEW), same.classifier.predict_proba(NEW)
     np.testing.assert_allclose(p, q, atol=1e-9)
+    words = "X has 60 rows; needed the 60 of the fit, in its order"
+    refused(words, pcvm.project, given, K[::-1], LABEL[::-1], size=4)
+
+
+@pytest.mark.parametrize("names", [[f"row {i}" for i in range(60)], range(7, 67), range(60)])
+@pytest.mark.parametrize("container", [pd.DataFrame, xr.DataArray])
+def test_columns_of_a_table_are_its_rows_in_their_order(container, names):
+    turned, table = np.arange(60)[::-1], pd.DataFrame(K, names, names)
+    new, machine = pd.DataFrame(K_NEW, columns=names), pcvm.PCVMClassifier(**GIVEN)
+    model = clone(machine).fit(container(table), LABEL)
+    expected = clone(machine).fit(K, LABEL).predict_proba(K_NEW)
+    np.testing.assert_array_equal(model.predict_proba(container(new)), expected)
+    words = r"X has the column .* where the row is .*: X.loc\[names, names\]"
+    refused(words, clone(machine).fit, container(table.iloc[:, turned]), LABEL)
+    refused(words, clone(machine).fit, container(table.iloc[turned]), LABEL[turned])
+    refused("same order", model.predict, container(new.iloc[:, turned]))
+    refused(
+        words, pcvm.select, table.iloc[turned], LABEL[turned], kernel="precomputed", over=("scale",)
+    )
+
+
+@pytest.mark.parametrize("method", ["loo", "cv"])
+def test_select_chooses_the_scale_alone(method):
+    how = {"over": ("scale",), "method": method, "random_state": 0}
+    found = pcvm.select(K, LABEL, kernel="precomputed", **how)
+    expected = pcvm.select(X, LABEL, width=WIDTH, **how)
+    np.testing.assert_allclose(found.log_loss, expected.log_loss, atol=1e-9)
+    np.testing.assert_array_equal(found.scales, expected.scales)
+    words = "with a kernel that has no width; needed over=.'scale',.|has no width; select"
+    for chooses in (pcvm.select, pcvm.select_width):
+        refused(words, chooses, K, LABEL, kernel="precomputed")
 
 
 def test_folds_of_scikit_learn_take_rows_and_columns():

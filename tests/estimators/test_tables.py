@@ -61,21 +61,19 @@ def test_a_kernel_is_that_of_indicators_and_medians():
     np.testing.assert_allclose(model.decision_function(NEW), latent, atol=1e-10)
 
 
-@pytest.mark.parametrize("which", [["colour"], [0], [True, False, False], np.array([0])])
-def test_names_numbers_and_masks_are_the_type_of_the_column(which):
-    text = TABLE.astype({"colour": object})
-    model = clone(ONE).set_params(categorical_features=which).fit(text, LABEL)
-    expected = clone(ONE).fit(TABLE, LABEL).predict_proba(NEW)
-    np.testing.assert_array_equal(model.predict_proba(NEW), expected)
+def as_text(table):
+    return table.astype({"colour": object})
 
 
-def test_tables_of_other_packages_and_arrays_of_objects():
+READ = [(as_text, each) for each in (["colour"], [0], [True, False, False], np.array([0]))]
+READ += [(each, "from_dtype") for each in (pl.from_pandas, pa.Table.from_pandas)]
+
+
+@pytest.mark.parametrize(("kind", "which"), [*READ, (lambda each: each.to_numpy(object), [0])])
+def test_names_numbers_masks_and_types_of_columns_of_any_table_say_the_same(kind, which):
+    model = clone(ONE).set_params(categorical_features=which).fit(kind(TABLE), LABEL)
     expected = clone(ONE).fit(TABLE, LABEL).predict_proba(NEW)
-    for kind in (pl.from_pandas, pa.Table.from_pandas, lambda each: each.to_numpy(object)):
-        rows, new = kind(TABLE), kind(NEW)
-        which = [0] if isinstance(rows, np.ndarray) else "from_dtype"
-        model = clone(ONE).set_params(categorical_features=which).fit(rows, LABEL)
-        np.testing.assert_array_equal(model.predict_proba(new), expected)
+    np.testing.assert_array_equal(model.predict_proba(kind(NEW)), expected)
 
 
 def test_names_of_levels_and_the_order_of_columns_do_not_matter():
@@ -102,8 +100,7 @@ def test_every_estimator_takes_both_and_new_levels(model):
     found = fitted.predict_proba(new)
     assert 0.0 <= found.min() <= found.max() <= 1.0
     np.testing.assert_array_equal(found[3:], fitted.predict_proba(NEW)[3:])
-    filled = new.copy()
-    filled.loc[new.index[2], "size"] = TABLE["size"].median()
+    filled = new.fillna({"size": TABLE["size"].median()})
     np.testing.assert_allclose(found[2], fitted.predict_proba(filled)[2], atol=1e-12)
     copied = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(copied.predict_proba(new), found)
@@ -197,14 +194,9 @@ def test_given_centres_and_widths_are_those_of_the_features():
     np.testing.assert_allclose(
         wide.predict_proba(NEW), without.predict_proba(NEW.assign(age=0.0)), atol=1e-6
     )
-    refused(
-        "width has 2 values; needed one or 3",
-        clone(ONE).set_params(width=[1.0, 2.0]).fit,
-        TABLE,
-        LABEL,
-    )
-    few = (points.iloc[:, :2], signs)
-    refused("basis has 2 features; needed 3", clone(ONE).set_params(basis=few).fit, TABLE, LABEL)
+    two, few = ({"width": [1.0, 2.0]}, {"basis": (points.iloc[:, :2], signs)})
+    refused("width has 2 values; needed one or 3", clone(ONE).set_params(**two).fit, TABLE, LABEL)
+    refused("basis has 2 features; needed 3", clone(ONE).set_params(**few).fit, TABLE, LABEL)
 
 
 def test_what_is_computed_from_a_fit_reads_tables_as_it_does():
@@ -260,20 +252,13 @@ def test_columns_that_cannot_be_categories_are_named():
     refused("categorical_features has 'colour', which is no column", fit, ["colour"], CODES)
     refused("categorical_features has 0.5, which is no column", fit, [0.5])
     refused("categorical_features", fit, "colour")
-    identity = TABLE.assign(colour=pd.Categorical([f"row {i}" for i in range(N)]))
-    many = pd.concat([identity] * 3, ignore_index=True)
-    many["colour"] = pd.Categorical([f"row {i}" for i in range(len(many))])
-    refused(
-        "the category 'colour' has 270 levels; needed at most 255: an identifier",
-        clone(ONE).fit, many, np.tile(LABEL, 3),
-    )  # fmt: skip
+    identity = pd.Categorical([f"row {i}" for i in range(270)])
+    many = pd.concat([TABLE] * 3, ignore_index=True).assign(colour=identity)
+    words = "the category 'colour' has 270 levels; needed at most 255: an identifier"
+    refused(words, clone(ONE).fit, many, np.tile(LABEL, 3))
     refused("categorical_features=", fit, None)
-    refused(
-        "X has 1 value.s. that are infinite, the first in row 4",
-        fit,
-        None,
-        np.where(np.arange(N)[:, None] == [4, -1, -1], np.inf, np.ones((N, 3))),
-    )
+    infinite = np.where(np.arange(N)[:, None] == [4, -1, -1], np.inf, np.ones((N, 3)))
+    refused("X has 1 value.s. that are infinite, the first in row 4", fit, None, infinite)
     refused("X has 1 dim", fit, "from_dtype", TABLE["size"])
     refused("not numbers|X has 1 dim", clone(ONE).fit(TABLE, LABEL).predict, TABLE.iloc[0])
     turned = TABLE.iloc[:, ::-1]
@@ -284,12 +269,8 @@ def test_columns_that_cannot_be_categories_are_named():
 def test_dask_arrays_have_no_categories():
     da = pytest.importorskip("dask.array")
     model = pcvm.PCVMClassifier(width=1.0, basis=5, categorical_features=[0])
-    refused(
-        "categorical_features=.0. was given with Dask arrays",
-        model.fit,
-        da.from_array(CODES),
-        LABEL,
-    )
+    words = "categorical_features=.0. was given with Dask arrays"
+    refused(words, model.fit, da.from_array(CODES), LABEL)
 
 
 def test_spread_of_columns_is_judged_by_numbers_alone():
@@ -307,3 +288,49 @@ def test_a_column_without_a_value_is_named_and_has_no_effect(categorical):
     expected = clone(ONE).fit(frame, LABEL).predict_proba(NEW.drop(columns="colour"))
     new = NEW.drop(columns="colour").assign(empty=np.nan)
     np.testing.assert_allclose(model.predict_proba(new), expected, atol=1e-12)
+    nothing, words = np.full((N, 2), np.nan), r"X has no value in columns \[0, 1\], which are all"
+    for kind in (clone(ONE), pcvm.RVMRegressor(width=1.0)):
+        refused(words, kind.fit, nothing, LABEL == "yes")
+        refused(
+            "columns .'a', 'b'., which are all",
+            kind.fit,
+            pd.DataFrame({"a": [None] * N, "b": np.nan}),
+            LABEL == "yes",
+        )
+
+
+NUMBERS, WORDS = [1, 2, 3], ["a", "b", "c"]
+SPELT = [
+    (
+        NUMBERS,
+        ["1", "2", "3"],
+        r"found \['1', '2', '3'\], trained on \[1, 2, 3\]; needed type int, as 1",
+    ),
+    (NUMBERS, [" 1", "2.0", "x"], "needed type int, as 1"),
+    (NUMBERS, ["2", "2", None], r"found \['2'\], trained on \[1, 2, 3\]; needed type int, as 2"),
+    (WORDS, [0.0, 1.0, 2.0], "needed levels of training rows"),
+    (WORDS, ["A", "b ", None], "needed type str, as 'a'"),
+    ([False, True, None], ["False", "True", None], "needed type bool, as False"),
+]
+
+
+@pytest.mark.parametrize(("known", "given", "words"), SPELT)
+def test_a_category_without_a_known_level_is_refused_by_name(known, given, words):
+    columns = ([each[k] for k in TABLE["colour"].cat.codes] for each in (known, given))
+    rows, new = (TABLE.assign(colour=pd.Categorical(each)) for each in columns)
+    model = clone(ONE).fit(rows, LABEL)
+    for each in (new, new.astype({"colour": object}), pl.from_pandas(new)):
+        refused(f"category 'colour' has no known level: .*{words}", model.predict, each)
+
+
+def test_one_unknown_level_alone_warns_and_is_predicted_as_among_known_ones():
+    numbers = TABLE.assign(colour=TABLE["colour"].cat.codes.astype(int))
+    model = clone(ONE).set_params(categorical_features=["colour"]).fit(numbers, LABEL)
+    floats = numbers.astype({"colour": float})
+    np.testing.assert_array_equal(model.predict_proba(floats), model.predict_proba(numbers))
+    floats.loc[:4, "colour"] = 7.0
+    among = model.predict_proba(floats)  # as silent as in scikit-learn
+    for n in (1, 5):
+        with pytest.warns(InputWarning, match=r"'colour' has no known level: found \[7.0\]"):
+            np.testing.assert_allclose(model.predict_proba(floats[:n]), among[:n], atol=1e-12)
+    np.testing.assert_array_equal(model.predict_proba(floats.assign(colour=None)[:1]), among[:1])

@@ -15,6 +15,14 @@ def coordinate(X: Any, axis: int) -> NDArray[Any] | None:
     return np.asarray(X.coords[dims[axis]]) if known else None  # type: ignore[index]
 
 
+def columns_of(X: Any) -> list[Any]:
+    """Return the names of a table's columns, whatever their type; none of an array."""
+    columns = coordinate(X, 1)
+    if columns is None:
+        columns = getattr(X, "column_names", getattr(X, "columns", None))
+    return [] if columns is None or callable(columns) else list(columns)
+
+
 def column_names(X: Any, name: str = "X") -> list[str] | None:
     """Return the names of a table's columns; None for an array, or where none of them is text.
 
@@ -25,16 +33,36 @@ def column_names(X: Any, name: str = "X") -> list[str] | None:
     ValueError
         For a name that several columns have, or names some of which alone are text.
     """
-    columns = coordinate(X, 1)
-    if columns is None:
-        columns = getattr(X, "column_names", getattr(X, "columns", None))
-    names = [] if columns is None or callable(columns) else list(columns)
+    names = columns_of(X)
     if not any(isinstance(each, str) for each in names):
         return None
     bad = [each for each, k in Counter(names).items() if k > 1 or not isinstance(each, str)]
     if bad:
         raise ValueError(f"{name} has the column name {bad[0]!r}; needed texts, and each once")
     return list(map(str, names))
+
+
+def check_columns(X: Any, known: Iterable[Any] | None = None) -> None:
+    """Raise where a table's columns have other names than known ones, or these in another order.
+
+    Numbers from 0 are no names, unless in another order. Another number of columns is not compared.
+
+    Parameters
+    ----------
+    X : array_like or table
+    known : iterable, optional
+        Names of the training rows' columns. Default: those of the rows of X, the matrix of a kernel.
+    """
+    rows = row_index(X) if known is None else known
+    found, names = columns_of(X), [] if rows is None else list(rows)
+    is_plain = list(range(len(names))) in (found, names) and Counter(found) != Counter(names)
+    if len(found) == len(names) and found != names and not is_plain:
+        i = [one == other for one, other in zip(found, names, strict=True)].index(False)
+        whose, at = ("row", "names") if known is None else ("training column", ":")
+        raise ValueError(
+            f"X has the column {found[i]!r} where the {whose} is {names[i]!r}; needed the same names in the "
+            f"same order: X.loc[{at}, names]"
+        )
 
 
 def column_types(X: Any) -> list[Any]:

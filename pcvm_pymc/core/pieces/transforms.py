@@ -33,13 +33,9 @@ class NormalScores:
 
     def line(self) -> tuple[Array, Array]:
         """Return knots and scores of the map, whose first and last pieces go on beyond their ends."""
-        knots, scores = self.knots, self.scores
-        n = max(1, len(knots) // _TAIL)
-        ends = [
-            (2.0 * each[0] - each[n], 2.0 * each[-1] - each[-1 - n]) for each in (knots, scores)
-        ]
-        first, last = zip(*ends, strict=True)
-        return np.r_[first[0], knots, last[0]], np.r_[first[1], scores, last[1]]
+        n, both = max(1, len(self.knots) // _TAIL), (self.knots, self.scores)
+        longer = [np.r_[2.0 * x[0] - x[n], x, 2.0 * x[-1] - x[-1 - n]] for x in both]
+        return longer[0], longer[1]
 
     def __call__(self, column: Array) -> Array:
         """Return the scores of values, of their shape."""
@@ -65,9 +61,8 @@ class NormalScores:
         share = share / share.sum()
         scores = ndtri(np.cumsum(share) - 0.5 * share)
         middle, mean = share @ values, share @ scores
-        unit = max(
-            values[-1] - middle, middle - values[0]
-        )  # whose square neither over- nor underflows
+        # whose square neither over- nor underflows
+        unit = max(values[-1] - middle, middle - values[0])
         centred = (values - middle) / unit
         spread, of_scores = np.sqrt(share @ centred**2), np.sqrt(share @ (scores - mean) ** 2)
         if share @ (centred * (scores - mean)) > NEAR_NORMAL * spread * of_scores:

@@ -359,9 +359,9 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
         labels = np.asarray(y, dtype=object)  # or NumPy would turn all of them into text
     labels = labels.astype(object) if labels.dtype.kind in "ST" else labels
     kind = labels.dtype.kind
-    if kind in "cV":
-        if kind == "V":
-            raise ValueError(f"{name} has records as labels; needed one value a row")
+    if kind == "V":
+        raise ValueError(f"{name} has records as labels; needed one value a row")
+    if kind == "c":
         raise ValueError(f"Complex data not supported: {name} has complex labels; needed real ones")
     missing = np.zeros(1, dtype=bool)
     if kind in "fmM":

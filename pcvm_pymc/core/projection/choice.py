@@ -18,9 +18,9 @@ from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.core.projection.path import ProjectionPath, default_sizes, project_path
 from pcvm_pymc.core.projection.submodel import Submodel, Target
 
-# nats per row that a submodel may lose against an average: on two or three draws of 26 tasks this took 13
-# vectors and cost .007 nats and .4 points on new rows; .002 took 17 and cost .006 and .2; to be within one
-# standard error of the average took 7 and cost .013 and .6
+# nats per row that a submodel may lose against an average, at the training rows: on two or three draws of 26
+# tasks this took 13 vectors and cost .007 nats and .4 points on new rows; .002 took 17 and cost .006 and .2;
+# to be within one standard error of the average took 7 and cost .013 and .6
 _NEAR = 3e-3
 #: widths that vectors may have where a model is an average over widths, times that of its best mode
 WIDTH_FACTORS = (0.6, 1.0, 1.7)
@@ -158,11 +158,8 @@ def grown(reference: Reference, sizes: Sequence[int] | None) -> Scored:
     The loss of a row is the average's divergence from the submodel: what a comparison on observed labels
     estimates, without the noise of these. Its error is that of labels drawn from the average.
     """
-    n_basis, likelihood, Phi = (
-        len(reference.centres),
-        reference.likelihood.of_labels,
-        reference.design(),
-    )
+    n_basis, Phi = len(reference.centres), reference.design()
+    likelihood = reference.likelihood.of_labels
     target = reference.target(Phi)
 
     def near(model: Submodel) -> bool:
