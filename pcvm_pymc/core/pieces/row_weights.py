@@ -10,6 +10,9 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood, Normal, RowTerms, Stud
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_numbers, check_shape
 
+#: a known noise over the spread of the targets, beyond which rounding or the prior decides a fit
+_MOST_NOISE = 1e8
+
 
 def weighted_target(target: NDArray[Any], weight: Array) -> Array:
     """Return targets and the rows' weights as two columns, shape (n_obs, 2)."""
@@ -45,7 +48,35 @@ def weighted_median(value: Array, weight: Array) -> float:
     return float(np.mean(value[order[[low, min(high, len(value) - 1)]]]))
 
 
-def as_noise_std(noise_std: Any, n_obs: int) -> Array:
+def check_noise(name: str, noise: Any, target: NDArray[Any]) -> None:
+    """Raise unless a known noise, of all rows or of each, is near enough to the spread of the targets.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument.
+    noise : float or array_like, shape (n_obs,)
+        Standard deviations, positive numbers.
+    target : ndarray, shape (n_obs,)
+
+    Raises
+    ------
+    ValueError
+        For a noise below 1e-8 or above 1e8 times the standard deviation of the targets, or times their size
+        where they are all equal.
+    """
+    value, size = np.asarray(noise, dtype=float), float(np.std(target) or np.abs(target[0]) or 1.0)
+    low, high = size / _MOST_NOISE, size * _MOST_NOISE
+    bad = np.flatnonzero((value < low) | (value > high))
+    if bad.size:
+        where = f" in row {bad[0]}" if value.ndim else ""
+        raise ValueError(
+            f"{name} has the value {value.flat[bad[0]]:.3g}{where}; needed {low:.3g} to {high:.3g}, which is "
+            f"1e-8 to 1e8 times the spread of y: give standard deviations in the unit of y"
+        )
+
+
+def as_noise_std(noise: Any, n_obs: int) -> Array:
     """Return the known standard deviation of each row's noise, shape (n_obs,).
 
     Raises
@@ -53,11 +84,11 @@ def as_noise_std(noise_std: Any, n_obs: int) -> Array:
     ValueError
         Unless they are positive and finite numbers, one for each row.
     """
-    out = as_numbers(noise_std, "noise_std")
-    check_shape("noise_std", out.shape, (n_obs,), "standard deviation for each row of X")
+    out = as_numbers(noise, "noise")
+    check_shape("noise", out.shape, (n_obs,), "standard deviation for each row of X")
     bad = np.flatnonzero(~((out > 0) & np.isfinite(out)))
     if bad.size:
-        found = f"noise_std has the value {out[bad[0]]:g} in row {bad[0]}"
+        found = f"noise has the value {out[bad[0]]:g} in row {bad[0]}"
         raise ValueError(f"{found}; needed positive and finite numbers, in the unit of y")
     return out
 
