@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
+from functools import wraps
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 import joblib
 import numpy as np
@@ -124,7 +125,27 @@ class _Lines(logging.Handler):
 # --- the estimator -----------------------------------------------------------------------------
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@dataclass_transform(kw_only_default=True, eq_default=False)
+def estimator[T](cls: type[T]) -> type[T]:
+    """Return a class whose annotated fields are its arguments, which are given by name alone."""
+    made: Any = dataclass(kw_only=True, eq=False, repr=False)(cls)
+    by_name = made.__init__
+
+    @wraps(by_name)
+    def init(self: Any, *nameless: Any, **arguments: Any) -> None:
+        if nameless:
+            example = f"{cls.__name__}(kernel='rbf', width=1.5)"
+            raise TypeError(
+                f"{cls.__name__} was given {validation.shown(nameless[0])} without a name; needed arguments "
+                f"by their names, as in {example}; data go to fit(X, y)"
+            )
+        by_name(self, **arguments)
+
+    made.__init__ = init
+    return made
+
+
+@estimator
 class KernelMachine(TableReader, BaseEstimator):
     """Base of all estimators: their arguments are the fields of a dataclass, these three first.
 

@@ -1,7 +1,6 @@
 """Machines for several classes with the multinomial probit, for scikit-learn."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, override
 
@@ -30,7 +29,7 @@ def _drawn(model: Any) -> base.Estimation:
     return Posterior.of(model, chooser=from_bottom_up(model, quick=True, options=None))
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@base.estimator
 class MPCVMClassifier(KernelClassifier):
     """Multi-class probabilistic classification vector machine: mPCVM1 and mPCVM2.
 
@@ -169,7 +168,7 @@ class MPCVMClassifier(KernelClassifier):
         return _FEW_BASES if self.estimation == "bottom-up" else most
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@base.estimator
 class MRVMClassifier(KernelClassifier):
     """Multi-class relevance vector machine with the multinomial probit: mRVM1 and mRVM2.
 

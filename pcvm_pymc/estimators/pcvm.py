@@ -1,7 +1,6 @@
 """The probabilistic classification vector machine for scikit-learn."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, override
 
 from pcvm_pymc.core.family import FAMILY
@@ -48,7 +47,7 @@ ESTIMATIONS: dict[str, Any] = {
 }
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@base.estimator
 class PCVMClassifier(KernelClassifier):
     """Probabilistic classification vector machine: an average of posterior modes, or one of them.
 

@@ -1,7 +1,7 @@
 """scikit-learn estimators of the relevance vector machine."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, ClassVar, Self, override
 
@@ -40,7 +40,7 @@ _CONSTRAINTS = base.constraints(
 )
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@base.estimator
 class RVMClassifier(KernelClassifier):
     """Relevance vector machine for two or more classes, fitted by maximising its evidence.
 
@@ -199,7 +199,7 @@ class RVMClassifier(KernelClassifier):
         return moments
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@base.estimator
 class RVMRegressor(RegressorMixin, base.KernelMachine):
     """Relevance vector machine for regression, fitted by maximising its evidence.
 
