@@ -132,12 +132,12 @@ class RelevanceVectors(Predictor):
         return self.likelihood.moderated(*self.moments(X))
 
     @override
-    def log_density(self, X: Array, label: NDArray[Any], noise_std: Array | None = None) -> Array:
+    def log_density(self, X: Array, label: NDArray[Any], noise: Array | None = None) -> Array:
         """Return the log probability of each row's label, or the log density of its target."""
         if self.likelihood.targets != "numbers":
             return super().log_density(X, label)
-        noise: Any = self.machines[0].result.noise if noise_std is None else noise_std
-        likelihood = self.likelihood.with_noise(noise)
+        known: Any = self.machines[0].result.noise if noise is None else noise
+        likelihood = self.likelihood.with_noise(known)
         moments = self.moments(X)
         if likelihood.is_quadratic:
             mean, variance = likelihood.target_moments(*moments)
@@ -323,13 +323,12 @@ class Evidence(Estimation):
         self, data: TrainingData, points: Array, kernel: KernelPiece, chunk: int
     ) -> EvidenceProblem:
         """Return the problem of the triangular factor of all rows, made chunk by chunk."""
-        parts, (likelihood, target) = row_blocks(len(data.X), chunk), self.observed(data)
+        parts, (likelihood, target) = (
+            row_blocks(len(data.X), chunk),
+            data.observed(self.model._likelihood()),
+        )
         blocks = ((kernel(data.X[i], points), target[i]) for i in parts)
         return rotated_problem(blocks, likelihood)
-
-    def observed(self, data: TrainingData) -> tuple[Likelihood, NDArray[Any]]:
-        """Return the likelihood of the rows, and the targets as it takes them."""
-        return data.observed(self.model._likelihood())
 
     def problem(
         self, data: TrainingData, points: Array, kernel: KernelPiece, limit: float | None = None
@@ -341,7 +340,7 @@ class Evidence(Estimation):
         Phi: Any = ComputedBases(data.X, points, kernel, limit) if limit else kernel(data.X, points)
         if is_classifier(self.model):
             data = replace(data, label=2.0 * data.label - 1.0)
-        likelihood, target = self.observed(data)
+        likelihood, target = data.observed(self.model._likelihood())
         return EvidenceProblem(Phi, target, likelihood)
 
     def solved(self, problem: EvidenceProblem) -> EvidenceResult:
@@ -394,33 +393,24 @@ class Evidence(Estimation):
 class RegressionEvidence(Evidence):
     """The evidence of a regression, whose noise it estimates where none is given."""
 
-    likelihood: Any
-    noise: float | None
     star: bool
     std: str
 
     @property
-    def known_noise(self) -> float | None:
-        """The noise where it is given, by its argument or with the likelihood."""
-        noise: Any = self.noise or self.model._likelihood().noise
-        return None if np.isnan(noise) else float(noise)
+    def is_known(self) -> bool:
+        """Whether the noise is given, by its argument or with the likelihood."""
+        return not np.isnan(self.model._likelihood().noise)
 
     @override
     def check(self, in_chunks: bool) -> None:
         # all downwards in chunks, too: from a triangular factor of the rows
-        if self.known_noise is not None:
+        if self.is_known:
             self.check_known_noise("noise likelihood")
 
     def check_known_noise(self, names: str) -> None:
         """Raise where the options say where a known noise starts."""
         if self.how.noise_starts != EvidenceOptions().noise_starts:
             self.refuse(f"options {names}", "a known noise has no start; leave noise_starts out")
-
-    @override
-    def observed(self, data: TrainingData) -> tuple[Likelihood, NDArray[Any]]:
-        likelihood = self.model._likelihood()
-        known = self.known_noise
-        return data.observed(likelihood if known is None else likelihood.with_noise(known))
 
     @override
     def limit(self, X: Array) -> float | None:
@@ -439,14 +429,14 @@ class RegressionEvidence(Evidence):
     @override
     def publish(self, data: TrainingData, result: EvidenceResult) -> None:
         model = self.model
-        is_known = data.noise_std is not None  # of these rows; that of new ones is not
+        is_known = data.noise is not None  # of these rows; that of new ones is not
         model.noise_, model.kernel_ = 0.0 if is_known else result.noise, model._kernel_.name
         if self.std != "weights" and model._has_process:
             rng = np.random.default_rng(as_seed(model.random_state))
             room = np.inf if model.memory_limit is None else model.memory_limit
             most = int(min(MOST_ROWS, np.sqrt(room / _PROCESS_BYTES)))
             some = choose_share(np.zeros(len(data.X)), most, rng)
-            known = result.noise**2 if is_known or self.known_noise is not None else None
+            known = result.noise**2 if is_known or self.is_known else None
             weight = None if data.certainty is None else data.certainty[some]
             process = Process.fit(model._kernel_, data.X[some], data.label[some], known, weight)
             model._process_ = replace(process, noise=0.0) if is_known else process

@@ -52,7 +52,7 @@ class Refits:
             basis = self.most_bases
         predictor = self.estimation.fitted(data.some(train), width, basis)
         self.follow()
-        more = {} if data.noise_std is None else {"noise_std": data.noise_std[test]}
+        more = {} if data.noise is None else {"noise": data.noise[test]}
         return np.asarray(predictor.log_density(data.X[test], data.label[test], **more))
 
     def race(

@@ -44,7 +44,7 @@ class TrainingData:
         Rows of one group are held out together.
     encoding : Encoding, optional
         How the columns of `X` were made of the features.
-    noise_std : ndarray, shape (n_obs,), optional
+    noise : ndarray, shape (n_obs,), optional
         Known standard deviation of each target's noise.
     """
 
@@ -56,7 +56,7 @@ class TrainingData:
     copies: Index | None = None
     groups: NDArray[Any] | None = None
     encoding: Encoding | None = None
-    noise_std: Array | None = None
+    noise: Array | None = None
 
     def counting(self) -> "TrainingData":
         """Return the rows whose weight is not zero; without weights where all are one."""
@@ -72,7 +72,7 @@ class TrainingData:
         A row left out would otherwise still be there, in its copy. Rows of known noise stay as they are.
         """
         first, copies = copied_rows(self.X, self.label)
-        if len(first) == len(self.X) or self.noise_std is not None:
+        if len(first) == len(self.X) or self.noise is not None:
             return self
         given = first if self.given is None else self.given[first]
         weight = np.bincount(copies, self.weight).astype(float)
@@ -93,7 +93,7 @@ class TrainingData:
 
     def observed(self, likelihood: Likelihood) -> tuple[Likelihood, NDArray[Any]]:
         """Return the likelihood of the rows, weights and known noise in it, and the targets that it takes."""
-        return observed_rows(likelihood, self.label, self.weight, self.noise_std)
+        return observed_rows(likelihood, self.label, self.weight, self.noise)
 
     @property
     def count(self) -> Array:
@@ -103,9 +103,9 @@ class TrainingData:
     @property
     def certainty(self) -> Array | None:
         """How often each row counts, over the square of its noise where that is known; None for once."""
-        if self.noise_std is None:
+        if self.noise is None:
             return self.weight
-        return known_noise(self.noise_std, self.weight)[1]
+        return known_noise(self.noise, self.weight)[1]
 
     @property
     def width_numbers(self) -> NDArray[np.intp]:
@@ -122,9 +122,9 @@ class TrainingData:
         """Return some of the rows, in memory; all of them for None."""
         if rows is None:
             return self
-        each = (self.weight, self.groups, self.noise_std)
+        each = (self.weight, self.groups, self.noise)
         weight, groups, noise = (None if e is None else e[rows] for e in each)
-        found = TrainingData(self.X[rows], self.label[rows], weight, groups=groups, noise_std=noise)
+        found = TrainingData(self.X[rows], self.label[rows], weight, groups=groups, noise=noise)
         return replace(found, encoding=self.encoding)
 
 
