@@ -5,7 +5,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sized
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from functools import wraps
@@ -407,22 +407,40 @@ class KernelMachine(TableReader, BaseEstimator):
     @contextmanager
     def _running(self, data: TrainingData) -> Iterator[None]:
         """Run a fit: BLAS has the threads that its rows are worth, and ``verbose`` prints its progress."""
-        in_memory, n_obs = data.stream is None, len(data.X)
-        with blas_threads(n_obs, self._n_bases(n_obs)) if in_memory else nullcontext():
-            if not self.verbose or NESTED.get():
-                yield
-                return
-            lines = _Lines(type(self).__name__)
+        in_memory, n_obs, began = data.stream is None, len(data.X), time.monotonic()
+        prints = self.verbose and not NESTED.get()
+        lines = _Lines(type(self).__name__)
+        if prints:
             PROGRESS.addHandler(lines)
             PROGRESS.setLevel(logging.DEBUG)
-            try:
+        try:
+            with blas_threads(n_obs, self._n_bases(n_obs)) if in_memory else nullcontext():
                 yield
-            finally:
-                PROGRESS.removeHandler(lines)
-                if not any(isinstance(each, _Lines) for each in PROGRESS.handlers):
-                    PROGRESS.setLevel(logging.NOTSET)
+        finally:
+            PROGRESS.removeHandler(lines)
+            if prints and not any(isinstance(each, _Lines) for each in PROGRESS.handlers):
+                PROGRESS.setLevel(logging.NOTSET)
+        self._seconds_ = time.monotonic() - began
 
     # --- a fitted estimator --------------------------------------------------------------------
+
+    def __dir__(self) -> list[str]:
+        """Return the names that can be read: what arguments mean cannot, before they are checked."""
+        found = []
+        for name in object.__dir__(self):
+            with suppress(Exception):
+                getattr(self, name)
+                found.append(name)
+        return found
+
+    def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
+        """Return scikit-learn's table of fitted attributes for notebooks, below a short one of the choice."""
+        from pcvm_pymc.estimators.display import table  # not for a fit
+
+        found: Any = super()._get_fitted_attr_html(doc_link)
+        below = found._repr_html_inner()
+        found._html_repr = lambda: (table(self) if "status_" in vars(self) else "") + below
+        return found
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether a fit came to its end."""

@@ -1,5 +1,6 @@
 """What holds for every estimator: scikit-learn's checks, named errors, pickles, ends short of convergence."""
 
+import html
 import pickle
 import subprocess
 import sys
@@ -8,12 +9,20 @@ import warnings
 import numpy as np
 import pytest
 from problems import assert_probabilities, blobs, expected_failures, linear, refused
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
+from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pcvm_pymc as pcvm
+from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.estimators import base
+from pcvm_pymc.estimators.display import chosen
 from pcvm_pymc.experiments.datasets import overlap_classes
 
 PCVM, MPCVM, MRVM = pcvm.PCVMClassifier, pcvm.MPCVMClassifier, pcvm.MRVMClassifier
@@ -65,7 +74,70 @@ def test_scikit_learns_checks_of_a_posterior(estimator, check):
     test_scikit_learns_checks(estimator, check)
 
 
+def drawn(model):
+    """Return the diagram for notebooks, after all has been read that Tab asks for."""
+    for name in dir(model):
+        getattr(model, name)
+    bundle = model._repr_mimebundle_()
+    assert bundle["text/plain"] == repr(model)
+    return html.unescape(bundle["text/html"])
+
+
+@pytest.mark.parametrize("kind", [PCVM, MPCVM, MRVM, RVM, pcvm.RVMRegressor, SPARSE])
+def test_arguments_of_any_kind_are_displayed_before_a_fit(kind):
+    allowed = {name: kind._parameter_constraints[name] for name in ("width", "estimation")}
+    words = {n: [w for c in each for w in getattr(c, "options", ())] for n, each in allowed.items()}
+    for kernel in ("auto", "rbf", "precomputed", "nonsense", RBF, RBF(2.0), None):
+        for width in [*words["width"], [1.0, 2.0], "nonsense", None]:
+            for estimation in [*words["estimation"], "nonsense"]:
+                model = kind(kernel=kernel, width=width, estimation=estimation)
+                assert {"fit", "predict", "get_params", "width"} <= set(dir(model))
+    assert kind.__name__ in drawn(model)
+    refused("'rbf' without a name; needed .*kernel='rbf'", kind, "rbf", error=TypeError)
+
+
+SHOWN = [
+    PCVM(basis=9),
+    PCVM(width=[1.0, 2.0], n_vectors=4, basis=9),
+    PCVM(width="cv", estimation="bottom-up", options=UP),
+    PCVM(estimation="posterior", basis=5, width=1.0, options=OPTIONS(20, 60)),
+    PCVM(kernel="precomputed", estimation="em"),
+    PCVM(memory_limit=1e6, basis=9, width=1.0),
+    MPCVM(width=1.0, options=EM),
+    MRVM(width="shared", options=UP),
+    RVM(width=1.0),
+    pcvm.RVMRegressor(width="shared"),
+    SPARSE(),
+    SPARSE(features="kernel", width="shared"),
+]
+
+
+@pytest.mark.skipif(not hasattr(BaseEstimator, "_get_fitted_attr_html"), reason="shows no fits")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("model", SHOWN)
+def test_a_fit_is_displayed_with_what_was_chosen_alone_and_in_what_is_around_it(model):
+    X, y = blobs(30, seed=60)
+    model = clone(model)
+    assert "<summary>Fit<" not in drawn(model)
+    model.fit(np.exp(-np.square(X[:, None] - X).sum(-1)) if "pre" in str(model) else X, y)
+    shown, text, fit = chosen(model), drawn(model), vars(model)
+    assert all(f'{name}</td><td class="value">{value}<' in text for name, value in shown.items())
+    assert float(shown["seconds"]) > 0.0
+    if np.ndim(fit.get("width_", [])) == 0:
+        assert shown.get("width", "nan") == f"{model.width_:.4g}"
+    if "relevance_vectors_" in fit:
+        assert shown["vectors"] == str(len(model.relevance_vectors_))
+    if "held_out_" in fit:
+        loss = f"{log_loss(y, model.held_out_):.4f} nats a row, approximate"
+        assert shown["held-out log loss"] == loss
+        scaled = make_pipeline(ColumnTransformer([("all", StandardScaler(), [0, 1])]), clone(model))
+        for around in (scaled, GridSearchCV(scaled, {}, cv=2), OneVsRestClassifier(clone(model))):
+            assert "<summary>Fit<" not in drawn(around)
+            assert ("<summary>Fit<" in drawn(around.fit(X, y))) == ("One" not in str(around))
+
+
 BAD_PIECES = [
+    (PCVM(kernel=RBF), r"kernel=RBF is a class; needed an object of it: RBF\(\.\.\.\)"),
     (MPCVM(bias="yes"), "'bias' parameter of MPCVMClassifier must be .*None.* Got 'yes' instead"),
     (SPARSE(width="narrow", features="kernel"), "'width' parameter of .*'median'.* Got 'narrow'"),
     (PCVM(hyperprior="flat"), "hyperprior='flat' is unknown"),
