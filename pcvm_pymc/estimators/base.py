@@ -32,7 +32,7 @@ from pcvm_pymc.estimators.candidates import OPTIONS, ChoiceOptions
 from pcvm_pymc.estimators.estimation import BY_ROWS, CHOSEN, OF_ESTIMATIONS, Estimation, is_named
 from pcvm_pymc.estimators.features import Metric, relevance
 from pcvm_pymc.estimators.tables import TableReader, is_dask
-from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData, group_numbers
+from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData, given_splits, group_numbers
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ POSITIVE = Number(Real, 0, None, closed="neither")
 CONSTRAINTS: dict[str, list[Any]] = {
     "basis": [at_least(1), "array-like", StrOptions({"auto"}), None],
     "categorical_features": ["array-like", StrOptions({"from_dtype"}), None],
-    "cv": [at_least(2)],
+    "cv": ["cv_object"],
     "scale": [POSITIVE, StrOptions({"auto"}), None],
     "n_vectors": [at_least(1), StrOptions({"auto"}), None],
     "bias": ["boolean", None],
@@ -226,8 +226,8 @@ class KernelMachine(TableReader, BaseEstimator):
             return
         given = [f"{each}={validation.shown(vars(self)[each])}" for each in beside.split()]
         raise ValueError(
-            f"{name} was given with {', '.join(given)}, where it has no effect (found {value!r}); "
-            f"it needs {needed}, or leave it at {default!r}"
+            f"{name} was given with {', '.join(given)}, where it has no effect (found "
+            f"{validation.shown(value)}); it needs {needed}, or leave it at {default!r}"
         )
 
     # --- what the arguments mean ---------------------------------------------------------------
@@ -355,6 +355,10 @@ class KernelMachine(TableReader, BaseEstimator):
             )
         return numbers
 
+    def _splits(self, X: Array, y: NDArray[Any], groups: Any) -> NDArray[np.bool_] | None:
+        """Return the folds of a splitter or an iterable in `cv`, see `given_splits`."""
+        return given_splits(vars(self).get("cv"), X, y, groups, of_labels=is_classifier(self))
+
     def _check_rows(self, data: TrainingData, *, n_modes: int = 1, n_scores: int = 1) -> None:
         """Log how long a fit to many rows takes; warn of rows and columns that mislead a choice of width.
 
@@ -373,7 +377,9 @@ class KernelMachine(TableReader, BaseEstimator):
             if varied.any():  # columns of two values are indicators
                 validation.warn_unscaled(some[:, varied], names[varied])
         holds_out = self._width_rule in BY_ROWS and self._has_width
-        ungrouped = data.groups is None and holds_out and len(X) >= _FEW_ROWS
+        ungrouped = (
+            data.groups is None and data.splits is None and holds_out and len(X) >= _FEW_ROWS
+        )
         if ungrouped and has_clusters_of_copies(X):
             validation.warn_input(
                 f"{len(X)} rows are in clusters of nearly equal ones, as repeated measurements are: a row "

@@ -81,8 +81,8 @@ class MPCVMClassifier(KernelClassifier):
         Whether each class has a bias. Default: from the top down only, as in the paper.
     verbose
         As for `PCVMClassifier`.
-    cv : int
-        Folds of the inner cross-validation, where something is chosen by it.
+    cv
+        As for `PCVMClassifier`.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class MPCVMClassifier(KernelClassifier):
     scale: float | str | None = None
     bias: bool | None = None
     verbose: bool = False
-    cv: int = 5
+    cv: Any = 5
 
     _likelihood = _multinomial
     _weighed = ("rbf", "laplacian")
@@ -202,8 +202,8 @@ class MRVMClassifier(KernelClassifier):
         where that is more, or `basis` of them.
     verbose
         As for `MPCVMClassifier`.
-    cv : int
-        Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
+    cv : int, splitter or iterable
+        As for `PCVMClassifier`. Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
 
     Attributes
     ----------
@@ -240,7 +240,7 @@ class MRVMClassifier(KernelClassifier):
     class_weight: Any = None
     estimation: str = "auto"
     verbose: bool = False
-    cv: int = 5
+    cv: Any = 5
 
     _likelihood = _multinomial
     _parameter_constraints = base.constraints(

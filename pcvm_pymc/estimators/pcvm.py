@@ -132,8 +132,10 @@ class PCVMClassifier(KernelClassifier):
     scale : float, "auto" or None
         Scale sqrt(d / c) of the weights' prior under ``hyperprior="default"``: a number; ``"auto"``, chosen
         by leave-one-out; None does so where the width is chosen that way too, and is 1 otherwise.
-    cv : int
-        Folds of the inner cross-validation, where something is chosen by it.
+    cv : int, splitter or iterable
+        Folds of the inner cross-validation, where something is chosen by it: how many, or a splitter of
+        scikit-learn, whose `groups` are those of `fit`, or pairs ``(train, test)`` of numbers of rows. With
+        leave-one-out they decide between one width and widths of the features, and hold out each row once.
     verbose : bool
         Whether to print how far a fit is, a line every two seconds at most.
 
@@ -240,7 +242,7 @@ class PCVMClassifier(KernelClassifier):
     likelihood: Likelihood | str = "probit"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
-    cv: int = 5
+    cv: Any = 5
     verbose: bool = False
 
     _system = FAMILY["pcvm"]

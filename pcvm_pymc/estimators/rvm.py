@@ -89,8 +89,8 @@ class RVMClassifier(KernelClassifier):
     method : {"sequential", "batch"}
         One basis at a time, or all downwards; the former is faster and sparser. Both end at a local
         maximum of the evidence, in which no single change gains, and neither always at the higher one.
-    cv : int
-        Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
+    cv : int, splitter or iterable
+        As for `PCVMClassifier`. Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
     verbose : bool
         Whether to print how far a fit is, a line every two seconds at most.
 
@@ -154,7 +154,7 @@ class RVMClassifier(KernelClassifier):
     link: str = "logit"
     method: str = "sequential"
     estimation: str = "auto"
-    cv: int = 5
+    cv: Any = 5
     verbose: bool = False
 
     _system = FAMILY["rvm_classification"]
@@ -305,7 +305,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     noise: float | None = None
     method: str = "sequential"
     estimation: str = "auto"
-    cv: int = 5
+    cv: Any = 5
     verbose: bool = False
 
     _system = FAMILY["rvm_regression"]
@@ -402,7 +402,10 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         group, target = self._groups(groups, len(rows)), as_targets(target, len(rows))
         weight = None if sample_weight is None else as_weights(sample_weight, len(rows))
         known = self._known_noise(noise, target, estimation)
-        data = TrainingData(rows, target, weight, groups=group, noise=known).counting()
+        splits = self._splits(rows, target, groups)
+        data = TrainingData(
+            rows, target, weight, groups=group, noise=known, splits=splits
+        ).counting()
         data = replace(
             data, X=self._encoded(data.X, data.weight), encoding=self._encoding_
         ).merged()

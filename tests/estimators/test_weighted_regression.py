@@ -8,7 +8,6 @@ import sklearn
 from problems import fixed_rng, refused
 from sklearn.base import clone
 from sklearn.model_selection import cross_validate
-from sklearn.utils.estimator_checks import check_sample_weight_equivalence_on_dense_data
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.likelihoods import StudentT
@@ -102,18 +101,6 @@ def test_targets_that_differ_stay_apart():
     rows, number = np.repeat(X, 2, axis=0), np.repeat(LATENT, 2) + np.tile([0.5, -0.5], 60)
     model = RVM(**FIXED).fit(rows, number)
     assert 0.45 < model.noise_ < 0.7
-
-
-@pytest.mark.parametrize("options", [{}, {"star": True}, {"likelihood": "student-t"}])
-def test_scikit_learns_check_of_weights(options):
-    """At a given width, where cv has no effect: as an argument it would be given folds."""
-
-    class AtOneWidth(RVM):
-        @classmethod
-        def _get_param_names(cls):
-            return [each for each in super()._get_param_names() if each != "cv"]
-
-    check_sample_weight_equivalence_on_dense_data("RVMRegressor", AtOneWidth(width=5.0, **options))
 
 
 # --- known noise --------------------------------------------------------------------------------
