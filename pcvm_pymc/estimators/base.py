@@ -134,10 +134,9 @@ def estimator[T](cls: type[T]) -> type[T]:
     @wraps(by_name)
     def init(self: Any, *nameless: Any, **arguments: Any) -> None:
         if nameless:
-            example = f"{cls.__name__}(kernel='rbf', width=1.5)"
             raise TypeError(
                 f"{cls.__name__} was given {validation.shown(nameless[0])} without a name; needed arguments "
-                f"by their names, as in {example}; data go to fit(X, y)"
+                f"by their names, as {cls.__name__}(kernel='rbf', width=1.5), and data in fit(X, y)"
             )
         by_name(self, **arguments)
 
@@ -435,17 +434,18 @@ class KernelMachine(TableReader, BaseEstimator):
         found = []
         for name in object.__dir__(self):
             with suppress(Exception):
-                getattr(self, name)
+                self.__getattribute__(name)
                 found.append(name)
         return found
 
     def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
         """Return scikit-learn's table of fitted attributes for notebooks, below a short one of the choice."""
-        from pcvm_pymc.estimators.display import table  # not for a fit
+        from pcvm_pymc.estimators.display import chosen, table  # not for a fit
 
         found: Any = super()._get_fitted_attr_html(doc_link)
-        below = found._repr_html_inner()
-        found._html_repr = lambda: (table(self) if "status_" in vars(self) else "") + below
+        if "status_" in vars(self):
+            shown = table(chosen(vars(self), self._kernel_at(1.0))) + found._repr_html_inner()
+            found._html_repr = lambda: shown
         return found
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -254,22 +254,22 @@ class Evidence(Estimation):
         model.support_ = data.numbers(centres.rows[kept])
         model.relevance_vectors_ = centres.points[kept]
         model.weight_ = np.stack([one.result.weight for one in machines])[:, kept]
-        model.bias_ = np.array([one.bias_ for one in each])
-        widths = [one.width_ for one in each]
+        of = {
+            name: [vars(one)[name] for one in each if name in vars(one)] for name in vars(each[0])
+        }
+        model.bias_, widths = np.array(of["bias_"]), of["width_"]
         if model._is_rbf:
-            model.feature_widths_ = np.array([one.feature_widths_ for one in each])
-            relevances = np.array([one.feature_relevance_ for one in each])
+            model.feature_widths_ = np.array(of["feature_widths_"])
+            relevances = np.array(of["feature_relevance_"])
             known = ~np.isnan(relevances).any(axis=1)
             relevances = relevances[known if known.any() else slice(None)]
             model.feature_relevance_ = relevances.mean(axis=0)
-            model._importances_ = np.mean([one._importances_ for one in each], axis=0)
-            folds = [one.feature_relevance_folds_ for one in each]
-            model.feature_relevance_folds_ = np.concatenate(folds)
+            model._importances_ = np.mean(of["_importances_"], axis=0)
+            model.feature_relevance_folds_ = np.concatenate(of["feature_relevance_folds_"])
         by_feature = any(map(np.ndim, widths))
         model.width_ = model.feature_widths_ if by_feature else np.array(widths)
-        model.log_evidence_ = sum(one.log_evidence_ for one in each)
-        model.n_iter_ = max(one.n_iter_ for one in each)
-        model.machines_, model.status_ = each, [one.status_ for one in each]
+        model.log_evidence_, model.n_iter_ = sum(of["log_evidence_"]), max(of["n_iter_"])
+        model.machines_, model.status_ = each, of["status_"]
         model._likelihood_ = model._likelihood()
         model._predictor_ = RelevanceVectors(model._likelihood_, machines)
 

@@ -210,14 +210,14 @@ def given_splits(
     """
     if cv is None or isinstance(cv, Integral):
         return None
-    folds = list(check_cv(cv, y, classifier=of_labels).split(X, y, groups))
-    out = np.zeros((len(X), 2, len(folds)), dtype=bool)
     try:
+        folds = list(check_cv(cv, y, classifier=of_labels).split(X, y, groups))
+        out = np.zeros((len(X), 2, len(folds)), dtype=bool)
         for k, (train, test) in enumerate(folds):
             out[train, 0, k], out[test, 1, k] = True, True
     except (IndexError, TypeError, ValueError) as error:
         raise ValueError(
-            f"cv={shown(cv)} does not give pairs of numbers of the {len(X)} rows, (train, test): {error}"
+            f"cv={shown(cv)} gives no pairs (train, test) of numbers of the {len(X)} rows: {error}"
         ) from None
     return out
 

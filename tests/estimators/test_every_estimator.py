@@ -14,7 +14,16 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    LeaveOneGroupOut,
+    PredefinedSplit,
+    ShuffleSplit,
+    StratifiedKFold,
+    TimeSeriesSplit,
+)
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -24,6 +33,7 @@ import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.display import chosen
+from pcvm_pymc.estimators.training import TrainingData
 from pcvm_pymc.experiments.datasets import overlap_classes
 
 PCVM, MPCVM, MRVM = pcvm.PCVMClassifier, pcvm.MPCVMClassifier, pcvm.MRVMClassifier
@@ -38,7 +48,9 @@ class NoFolds:
     def __init__(self, **arguments):
         super().__init__(**arguments)
 
-    __init__.__signature__ = inspect.signature(lambda self: None)  # or it would be asked for `arguments`
+    __init__.__signature__ = inspect.signature(
+        lambda self: None
+    )  # or it would be asked for `arguments`
 
     @classmethod
     def _get_param_names(cls):
@@ -71,7 +83,7 @@ class OneRegressor(NoFolds, pcvm.RVMRegressor): ...
         OnePCVM(likelihood="logit", width=1.0),
         OneMPCVM(estimation="bottom-up", width=1.0, options=UP),
         OneMPCVM(hyperprior="jeffreys", width=1.0, options=EM),
-        OneMPCVM(width=1.0, scale="auto", options=EM),
+        MPCVM(options=EM),
         OneMRVM(width=1.0, options=UP),
         OneMRVM(estimation="em", width=1.0, options=EM),
         OneRVM(width=1.0),
@@ -80,7 +92,7 @@ class OneRegressor(NoFolds, pcvm.RVMRegressor): ...
         OneRegressor(star=True, method="batch", width=6.0),
         SPARSE(),
         SPARSE(features="quadratic", prior="laplace", gamma=10.0, bias="free", options=EM),
-        SPARSE(features="kernel", prior="student"),
+        SPARSE(features="kernel"),
     ]
 )
 def test_scikit_learns_checks(estimator, check):
@@ -151,7 +163,8 @@ def test_a_fit_is_displayed_with_what_was_chosen_alone_and_in_what_is_around_it(
     model = clone(model)
     assert "<summary>Fit<" not in drawn(model)
     model.fit(np.exp(-np.square(X[:, None] - X).sum(-1)) if "pre" in str(model) else X, y)
-    shown, text, fit = chosen(model), drawn(model), vars(model)
+    fit, text = vars(model), drawn(model)
+    shown = chosen(fit, model._kernel_at(1.0))
     assert all(f'{name}</td><td class="value">{value}<' in text for name, value in shown.items())
     assert float(shown["seconds"]) > 0.0
     if np.ndim(fit.get("width_", [])) == 0:
@@ -165,6 +178,61 @@ def test_a_fit_is_displayed_with_what_was_chosen_alone_and_in_what_is_around_it(
         for around in (scaled, GridSearchCV(scaled, {}, cv=2), OneVsRestClassifier(clone(model))):
             assert "<summary>Fit<" not in drawn(around)
             assert ("<summary>Fit<" in drawn(around.fit(X, y))) == ("One" not in str(around))
+
+
+GROUP = np.arange(40) % 8
+SPLITS = [
+    (RVM(width="shared"), StratifiedKFold(3)),
+    (RVM(width="shared"), ShuffleSplit(2, random_state=0)),
+    (pcvm.RVMRegressor(width="shared"), TimeSeriesSplit(3)),
+    (pcvm.RVMRegressor(width="shared"), GroupKFold(4)),
+    (pcvm.RVMRegressor(), [(np.arange(40) > 9, np.arange(10)), (np.arange(30), [30, 31])]),
+    (MRVM(width="shared", options=UP), PredefinedSplit(np.arange(40) // 2 % 4)),
+    (PCVM(width="cv", basis=None), LeaveOneGroupOut()),
+    (PCVM(basis=None), KFold(5, shuffle=True, random_state=0)),
+    (PCVM(estimation="projection", hyperprior="jeffreys", width=1.0), StratifiedKFold(3)),
+]
+
+
+@pytest.mark.parametrize(("model", "cv"), SPLITS)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_splitter_gives_what_its_pairs_give(model, cv, monkeypatch):
+    X, y = blobs(40, seed=60)
+    groups = GROUP if "Group" in str(cv) else None
+    if groups is not None:
+        refused("groups", clone(model).set_params(cv=cv).fit, X, y)
+    model, asked = clone(model).set_params(random_state=0), []
+    split = model.set_params(cv=cv).fit(X, y, groups=groups)
+    pairs = cv if isinstance(cv, list) else list(cv.split(X, y, groups))
+    held_out = {tuple(np.sort(X[test][:, 0])) for _, test in pairs}
+    folds = TrainingData.folds
+
+    def watched(data, *given, **how):
+        asked.append((data, folds(data, *given, **how)))
+        return asked[-1][1]
+
+    monkeypatch.setattr(TrainingData, "folds", watched)
+    found = clone(model).set_params(cv=pairs).fit(X, y, groups=groups)
+    np.testing.assert_array_equal(found.predict(X), split.predict(X))
+    for data, used in asked:
+        assert {tuple(np.sort(data.X[test][:, 0])) for _, test in used} == held_out
+    assert asked
+
+
+BAD_SPLITS = [
+    (PCVM(cv=ShuffleSplit(3, random_state=0)), "cv holds out row .* not once; needed folds that"),
+    (RVM(cv=[(np.arange(30), np.arange(30, 41))]), "gives no pairs .* numbers of the 40 rows"),
+    (RVM(cv=[3, 4]), "gives no pairs .* numbers of the 40 rows"),
+    (RVM(cv=[(np.arange(0, 40, 2), np.arange(1, 40, 2))]), "fold 0 holds out nothing, or leaves"),
+    (RVM(cv=KFold(3), width=1.0), "cv was given with .*width=1.0, where it has no effect"),
+    (RVM(cv="five"), "The 'cv' parameter of RVMClassifier must be"),
+    (RVM(cv=1), "The 'cv' parameter of RVMClassifier must be"),
+]
+
+
+@pytest.mark.parametrize(("model", "words"), BAD_SPLITS)
+def test_splits_that_cannot_be_used_are_named(model, words):
+    refused(words, model.fit, *blobs(40, seed=60))
 
 
 BAD_PIECES = [
