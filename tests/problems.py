@@ -217,16 +217,6 @@ def printed_measures(model, X, y):
     return [100 * found[name] for name in ("error", "AUC", "1-RMSE")]
 
 
-def expected_failures(estimator):
-    """Return the checks of scikit-learn that do not hold for an estimator, with the reason of each."""
-    # older versions of scikit-learn run this check for estimators that take no sparse data, too
-    out = {"check_sample_weight_equivalence_on_sparse_data": "sparse data are refused"}
-    if getattr(estimator, "features", "kernel") == "kernel":
-        why = "each row has a basis function of its own, and cv is a number of folds"
-        out["check_sample_weight_equivalence_on_dense_data"] = why
-    return out
-
-
 def log_joint(problem, weight, bias, precision, bias_precision):
     """Return log p(labels, weights, bias, precisions) of a PCVM (chen2009 eq. 4 and appendix A)."""
     prior = problem.hyperprior

@@ -80,9 +80,7 @@ def validity(model: Any, X: ArrayLike, y: ArrayLike) -> Validity:
             f"the model has {len(model.classes_)} classes; needed two: take each of model.machines_"
         )
     if vars(model).get("noise_") == 0.0:
-        raise ValueError(
-            "the model has a known noise of each row (noise_std); needed a fit without"
-        )
+        raise ValueError("the model has a known noise of each row; needed a fit without")
     if is_classifier(model):
         target = 2.0 * model._known_labels(y, len(rows)) - 1.0
     else:

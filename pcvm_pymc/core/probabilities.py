@@ -4,13 +4,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp, ndtr, ndtri
+from scipy.special import gammaincinv, logsumexp, ndtr, ndtri
 
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 
 _DRAWS = 1000  # of the scores of several classes, over all parts of a mixture
 _HALVINGS = 60  # of the interval around a mixture's quantile: to the last digit
+_NODES = 200  # of the quadrature over the precision of Student-t noise
 _ROUNDING = 1e-14  # of the largest eigenvalue: below, an eigenvalue is zero
 
 
@@ -83,10 +84,14 @@ def probability_interval(
     tails = 0.5 * (1.0 - probability), 0.5 * (1.0 + probability)
     n_scores = parts[0].mean.shape[1]
     if n_scores == 1:  # one class' probability rises with the latent function, the other's falls
-        both = [class_probability(likelihood, _quantile(parts, tail)) for tail in tails]
+        shares = np.array([each.share for each in parts])
+        mean = np.column_stack([each.mean[:, 0] for each in parts])
+        sd = np.sqrt(np.column_stack([each.covariance[:, 0, 0] for each in parts]))
+        ends = [_quantile(shares, mean, sd, tail) for tail in tails]
+        both = [class_probability(likelihood, end) for end in ends]
         return np.sort(np.stack(both, axis=-1), axis=-1)
-    ends = np.round(_DRAWS * np.cumsum([0.0, *(each.share for each in parts)])).astype(int)
-    normals = np.split(np.random.default_rng(0).standard_normal((ends[-1], n_scores)), ends[1:-1])
+    cuts = np.round(_DRAWS * np.cumsum([0.0, *(each.share for each in parts)])).astype(int)
+    normals = np.split(np.random.default_rng(0).standard_normal((cuts[-1], n_scores)), cuts[1:-1])
     draws = np.concatenate([_draws(each, z) for each, z in zip(parts, normals, strict=True)])
     flat = class_probability(likelihood, draws.reshape(-1, n_scores))
     found = np.quantile(flat.reshape(draws.shape), tails, axis=0)
@@ -105,14 +110,25 @@ def _draws(part: LatentNormal, normal: Array) -> Array:
     return part.mean + np.einsum("ncd,sd->snc", root, normal)
 
 
-def _quantile(parts: list[LatentNormal], tail: float) -> Array:
+def student_t_interval(likelihood: Any, mean: Array, variance: Array, probability: float) -> Array:
+    """Return equal-tailed intervals of new targets under Student-t noise, shape (n_new, 2).
+
+    Latent values are normal, of this mean and variance. The noise is normal given its precision, which has a
+    Gamma distribution: the targets are a mixture of normals over it, here by quadrature.
+    """
+    node, share = np.polynomial.legendre.leggauss(_NODES)
+    half = 0.5 * likelihood.degrees
+    precision = gammaincinv(half, 0.5 * (node + 1.0)) / half
+    sd = np.sqrt(variance[:, None] + likelihood.noise**2 / precision)
+    reach = _quantile(0.5 * share, np.zeros((1, 1)), sd, 0.5 * (1.0 + probability))
+    return np.column_stack([mean - reach, mean + reach])
+
+
+def _quantile(shares: Array, mean: Array, sd: Array, tail: float) -> Array:
     """Return quantiles of mixtures of normals, shape (n_new,), by bisection."""
-    shares = np.array([each.share for each in parts])
-    mean = np.column_stack([each.mean[:, 0] for each in parts])
-    sd = np.sqrt(np.column_stack([each.covariance[:, 0, 0] for each in parts]))
     ends = mean + ndtri(tail) * sd
     low, high = ends.min(axis=1), ends.max(axis=1)
-    for _ in range(_HALVINGS if len(parts) > 1 else 0):
+    for _ in range(_HALVINGS if len(shares) > 1 else 0):
         middle = 0.5 * (low + high)
         with np.errstate(divide="ignore", invalid="ignore"):
             below = ndtr((middle[:, None] - mean) / sd) @ shares < tail

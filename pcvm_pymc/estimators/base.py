@@ -5,11 +5,12 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sized
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
+from functools import wraps
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 import joblib
 import numpy as np
@@ -31,7 +32,7 @@ from pcvm_pymc.estimators.candidates import OPTIONS, ChoiceOptions
 from pcvm_pymc.estimators.estimation import BY_ROWS, CHOSEN, OF_ESTIMATIONS, Estimation, is_named
 from pcvm_pymc.estimators.features import Metric, relevance
 from pcvm_pymc.estimators.tables import TableReader, is_dask
-from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData, group_numbers
+from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData, given_splits, group_numbers
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ POSITIVE = Number(Real, 0, None, closed="neither")
 CONSTRAINTS: dict[str, list[Any]] = {
     "basis": [at_least(1), "array-like", StrOptions({"auto"}), None],
     "categorical_features": ["array-like", StrOptions({"from_dtype"}), None],
-    "cv": [at_least(2)],
+    "cv": ["cv_object"],
     "scale": [POSITIVE, StrOptions({"auto"}), None],
     "n_vectors": [at_least(1), StrOptions({"auto"}), None],
     "bias": ["boolean", None],
@@ -124,7 +125,26 @@ class _Lines(logging.Handler):
 # --- the estimator -----------------------------------------------------------------------------
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@dataclass_transform(kw_only_default=True, eq_default=False)
+def estimator[T](cls: type[T]) -> type[T]:
+    """Return a class whose annotated fields are its arguments, which are given by name alone."""
+    made: Any = dataclass(kw_only=True, eq=False, repr=False)(cls)
+    by_name = made.__init__
+
+    @wraps(by_name)
+    def init(self: Any, *nameless: Any, **arguments: Any) -> None:
+        if nameless:
+            raise TypeError(
+                f"{cls.__name__} was given {validation.shown(nameless[0])} without a name; needed arguments "
+                f"by their names, as {cls.__name__}(kernel='rbf', width=1.5), and data in fit(X, y)"
+            )
+        by_name(self, **arguments)
+
+    made.__init__ = init
+    return made
+
+
+@estimator
 class KernelMachine(TableReader, BaseEstimator):
     """Base of all estimators: their arguments are the fields of a dataclass, these three first.
 
@@ -205,8 +225,8 @@ class KernelMachine(TableReader, BaseEstimator):
             return
         given = [f"{each}={validation.shown(vars(self)[each])}" for each in beside.split()]
         raise ValueError(
-            f"{name} was given with {', '.join(given)}, where it has no effect (found {value!r}); "
-            f"it needs {needed}, or leave it at {default!r}"
+            f"{name} was given with {', '.join(given)}, where it has no effect (found "
+            f"{validation.shown(value)}); it needs {needed}, or leave it at {default!r}"
         )
 
     # --- what the arguments mean ---------------------------------------------------------------
@@ -334,6 +354,10 @@ class KernelMachine(TableReader, BaseEstimator):
             )
         return numbers
 
+    def _splits(self, X: Array, y: NDArray[Any], groups: Any) -> NDArray[np.bool_] | None:
+        """Return the folds of a splitter or an iterable in `cv`, see `given_splits`."""
+        return given_splits(vars(self).get("cv"), X, y, groups, of_labels=is_classifier(self))
+
     def _check_rows(self, data: TrainingData, *, n_modes: int = 1, n_scores: int = 1) -> None:
         """Log how long a fit to many rows takes; warn of rows and columns that mislead a choice of width.
 
@@ -352,7 +376,9 @@ class KernelMachine(TableReader, BaseEstimator):
             if varied.any():  # columns of two values are indicators
                 validation.warn_unscaled(some[:, varied], names[varied])
         holds_out = self._width_rule in BY_ROWS and self._has_width
-        ungrouped = data.groups is None and holds_out and len(X) >= _FEW_ROWS
+        ungrouped = (
+            data.groups is None and data.splits is None and holds_out and len(X) >= _FEW_ROWS
+        )
         if ungrouped and has_clusters_of_copies(X):
             validation.warn_input(
                 f"{len(X)} rows are in clusters of nearly equal ones, as repeated measurements are: a row "
@@ -386,22 +412,41 @@ class KernelMachine(TableReader, BaseEstimator):
     @contextmanager
     def _running(self, data: TrainingData) -> Iterator[None]:
         """Run a fit: BLAS has the threads that its rows are worth, and ``verbose`` prints its progress."""
-        in_memory, n_obs = data.stream is None, len(data.X)
-        with blas_threads(n_obs, self._n_bases(n_obs)) if in_memory else nullcontext():
-            if not self.verbose or NESTED.get():
-                yield
-                return
-            lines = _Lines(type(self).__name__)
+        in_memory, n_obs, began = data.stream is None, len(data.X), time.monotonic()
+        prints = self.verbose and not NESTED.get()
+        lines = _Lines(type(self).__name__)
+        if prints:
             PROGRESS.addHandler(lines)
             PROGRESS.setLevel(logging.DEBUG)
-            try:
+        try:
+            with blas_threads(n_obs, self._n_bases(n_obs)) if in_memory else nullcontext():
                 yield
-            finally:
-                PROGRESS.removeHandler(lines)
-                if not any(isinstance(each, _Lines) for each in PROGRESS.handlers):
-                    PROGRESS.setLevel(logging.NOTSET)
+        finally:
+            PROGRESS.removeHandler(lines)
+            if prints and not any(isinstance(each, _Lines) for each in PROGRESS.handlers):
+                PROGRESS.setLevel(logging.NOTSET)
+        self._seconds_ = time.monotonic() - began
 
     # --- a fitted estimator --------------------------------------------------------------------
+
+    def __dir__(self) -> list[str]:
+        """Return the names that can be read: what arguments mean cannot, before they are checked."""
+        found = []
+        for name in object.__dir__(self):
+            with suppress(Exception):
+                self.__getattribute__(name)
+                found.append(name)
+        return found
+
+    def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
+        """Return scikit-learn's table of fitted attributes for notebooks, below a short one of the choice."""
+        from pcvm_pymc.estimators.display import chosen, table  # not for a fit
+
+        found: Any = super()._get_fitted_attr_html(doc_link)
+        if "status_" in vars(self):
+            shown = table(chosen(vars(self), self._kernel_at(1.0))) + found._repr_html_inner()
+            found._html_repr = lambda: shown
+        return found
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether a fit came to its end."""

@@ -38,7 +38,7 @@ from pcvm_pymc.estimators.estimation import Estimation
 from pcvm_pymc.estimators.features import Metric
 from pcvm_pymc.estimators.formulation import ROUGH, Formulation, against_rest
 from pcvm_pymc.estimators.refits import choose_on_a_line
-from pcvm_pymc.estimators.training import FOLDS, Fold, TrainingData, inner_folds
+from pcvm_pymc.estimators.training import FOLDS, Fold, TrainingData
 
 #: of two classes: rows by which candidates are scored, where there are more than twice as many
 SEARCH_ROWS = 400
@@ -387,9 +387,9 @@ def _grown(
     ranked = estimation.formulation(few, model._basis_of(few), most or len(few.X))
     if "width" in space.chosen:
         ranked = ranked.for_many_widths()
-    folds: list[Fold] = []
+    folds, n_folds = list[Fold](), vars(model).get("cv", FOLDS)
     if model._width_rule == "auto" or grouped:
-        folds = inner_folds(few.label, FOLDS, rng, groups=few.groups)
+        folds = few.folds(n_folds, rng, once=True)
 
     class_by_class = multiclass and not grouped and len(ranked.centres) * n_classes > JOINT_WEIGHTS
     score_of: Any = partial(score_of_rows, folds=folds if grouped else [])
@@ -397,7 +397,7 @@ def _grown(
     least = space.options.grown_weight * (2.0 if class_by_class else 1.0)
     found, metric = grow(space, score_of(ranked), least=least), None
     kernels = kernels_of(names, few)
-    if model._learns_widths(few, len(folds) == FOLDS):
+    if model._learns_widths(few, few.splits is not None or len(folds) == n_folds):
         ranks = next((each.view.ranks for each in kernels if isinstance(each, Viewed)), {})
         columns = replace(few, X=View(ranks)(few.X))
         metric = Metric.learned(columns, folds, spread=space.options.metric_spread)

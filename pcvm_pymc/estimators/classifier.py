@@ -134,8 +134,9 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
     ) -> TrainingData:
         """Return the rows that count, checked, and set the classes."""
         if is_dask(X):
-            if groups is not None:
-                raise ValueError("groups was given with Dask arrays; needed rows in memory")
+            if groups is not None or not isinstance(vars(self).get("cv"), Integral | None):
+                name = "cv with folds of rows" if groups is None else "groups"
+                raise ValueError(f"{name} was given with Dask arrays; needed rows in memory")
             return self._dask_training(X, y, sample_weight)
         check_same_rows(X, y=y, sample_weight=sample_weight, groups=groups)
         rows, known = self._read(X, y if y is None else present_labels(y))
@@ -143,7 +144,8 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         weight, group = None, self._groups(groups, len(rows))
         if sample_weight is not None or self.class_weight is not None:
             weight = self._row_weights(known, sample_weight)
-        data = TrainingData(rows, known, weight, groups=group).counting()
+        splits = self._splits(rows, known, groups)
+        data = TrainingData(rows, known, weight, groups=group, splits=splits).counting()
         self.classes_, number = np.unique(data.label, return_inverse=True)
         n_classes = len(self.classes_)
         if n_classes > 2 and not self._is_multiclass:

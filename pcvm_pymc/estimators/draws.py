@@ -118,11 +118,17 @@ class PosteriorMixture(Predictor):
     def interval(self, X: Array, probability: float, data: TrainingData | None = None) -> Array:
         """Return quantiles of the draws' class probabilities, shape (n_new, n_classes, 2).
 
-        Where targets are numbers, of the draws' latent values, shape (n_new, 2).
+        Where targets are numbers, of new ones, shape (n_new, 2), with the same errors in all rows and calls.
         """
-        tails = 0.5 * (1.0 - probability), 0.5 * (1.0 + probability)
-        numbers = self.likelihood.targets == "numbers"
-        drawn = self.latent_draws if numbers else self.probability_draws
+        tails, drawn = (
+            (0.5 * (1.0 - probability), 0.5 * (1.0 + probability)),
+            self.probability_draws,
+        )
+        if self.likelihood.targets == "numbers":
+            noise = np.concatenate([each.values.noise for each in self.components])[:, None]
+            unit: Any = self.likelihood.with_noise(1.0)
+            error = noise * unit.drawn_targets(np.zeros(noise.shape), np.random.default_rng(0))
+            drawn = lambda X: self.latent_draws(X) + error  # noqa: E731
 
         def quantiles(rows: Array) -> Array:
             return np.moveaxis(np.quantile(drawn(rows), tails, axis=0), 0, -1)
@@ -192,7 +198,7 @@ def to_datatree(
     convergence["kernel"] = ("component", [part.kernel.name for part in parts])
     constants = dict(posterior.isel(chain=0, draw=0, drop=True)[known])
     constants["centres"] = (("basis", "feature"), mixture.centres.points)
-    for name, each_row in {"sample_weight": data.weight, "noise_std": data.noise_std}.items():
+    for name, each_row in {"sample_weight": data.weight, "noise_std": data.noise}.items():
         if each_row is not None:
             constants[name] = ("obs", each_row)
     observed = data.label if classes is None else class_numbers(data.label, len(classes))
@@ -212,12 +218,12 @@ def _drawn(
     latent, width = one.latent_draws(data.X), np.asarray(part.kernel.width)
     posterior = values._asdict() | {"latent": latent}
     posterior["width"] = np.broadcast_to(width, (len(latent), *width.shape))
-    if mixture.likelihood.targets != "numbers" or data.noise_std is not None:
+    if mixture.likelihood.targets != "numbers" or data.noise is not None:
         del posterior["noise"]
     if mixture.likelihood.targets == "labels":
         density, new = _of_labels(one, latent, label, rng)
     else:
-        known = values.noise.tolist() if data.noise_std is None else [data.noise_std] * len(latent)
+        known = values.noise.tolist() if data.noise is None else [data.noise] * len(latent)
         likelihood: Any = mixture.likelihood
         noisy = [likelihood.with_noise(noise) for noise in known]
         pairs = list(zip(noisy, latent, strict=True))

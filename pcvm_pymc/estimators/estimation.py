@@ -13,7 +13,7 @@ OF_ESTIMATIONS = {
     "scale": "posterior modes by EM (the posterior learns it)",
     "method": "a fit by the evidence",
     "n_vectors": "estimation='auto', 'average', 'posterior' or 'projection'",
-    "cv": "something to choose by folds: a width that fits on folds choose, or the number of vectors of a "
+    "cv": "something to choose by folds: a width or widths that folds choose, or the number of vectors of a "
     "mode's projection",
 }
 #: a width that is chosen by held-out rows: one for each feature, or one
@@ -95,9 +95,10 @@ class Estimation:
 
     @property
     def chooses_by_folds(self) -> bool:
-        """Whether refits on folds choose the width."""
-        folds = self.model._has_width and self.model._width_rule in BY_ROWS
-        return folds and "width" not in self.chosen
+        """Whether folds choose the width, or between one and widths of the features."""
+        model, by_rows = self.model, self.model._has_width and self.model._width_rule in BY_ROWS
+        learns = model._width_rule == "auto" and model._is_rbf  # widths of features, against one
+        return by_rows and (learns or "width" not in self.chosen)
 
     def formulation(self, data: TrainingData, basis: Any, most: int | None = None) -> Any:
         """Return what is fitted to some rows, at any hyperparameters; of `most` drawn bases at most."""

@@ -132,12 +132,12 @@ class RelevanceVectors(Predictor):
         return self.likelihood.moderated(*self.moments(X))
 
     @override
-    def log_density(self, X: Array, label: NDArray[Any], noise_std: Array | None = None) -> Array:
+    def log_density(self, X: Array, label: NDArray[Any], noise: Array | None = None) -> Array:
         """Return the log probability of each row's label, or the log density of its target."""
         if self.likelihood.targets != "numbers":
             return super().log_density(X, label)
-        noise: Any = self.machines[0].result.noise if noise_std is None else noise_std
-        likelihood = self.likelihood.with_noise(noise)
+        known: Any = self.machines[0].result.noise if noise is None else noise
+        likelihood = self.likelihood.with_noise(known)
         moments = self.moments(X)
         if likelihood.is_quadratic:
             mean, variance = likelihood.target_moments(*moments)
@@ -254,22 +254,22 @@ class Evidence(Estimation):
         model.support_ = data.numbers(centres.rows[kept])
         model.relevance_vectors_ = centres.points[kept]
         model.weight_ = np.stack([one.result.weight for one in machines])[:, kept]
-        model.bias_ = np.array([one.bias_ for one in each])
-        widths = [one.width_ for one in each]
+        of = {
+            name: [vars(one)[name] for one in each if name in vars(one)] for name in vars(each[0])
+        }
+        model.bias_, widths = np.array(of["bias_"]), of["width_"]
         if model._is_rbf:
-            model.feature_widths_ = np.array([one.feature_widths_ for one in each])
-            relevances = np.array([one.feature_relevance_ for one in each])
+            model.feature_widths_ = np.array(of["feature_widths_"])
+            relevances = np.array(of["feature_relevance_"])
             known = ~np.isnan(relevances).any(axis=1)
             relevances = relevances[known if known.any() else slice(None)]
             model.feature_relevance_ = relevances.mean(axis=0)
-            model._importances_ = np.mean([one._importances_ for one in each], axis=0)
-            folds = [one.feature_relevance_folds_ for one in each]
-            model.feature_relevance_folds_ = np.concatenate(folds)
+            model._importances_ = np.mean(of["_importances_"], axis=0)
+            model.feature_relevance_folds_ = np.concatenate(of["feature_relevance_folds_"])
         by_feature = any(map(np.ndim, widths))
         model.width_ = model.feature_widths_ if by_feature else np.array(widths)
-        model.log_evidence_ = sum(one.log_evidence_ for one in each)
-        model.n_iter_ = max(one.n_iter_ for one in each)
-        model.machines_, model.status_ = each, [one.status_ for one in each]
+        model.log_evidence_, model.n_iter_ = sum(of["log_evidence_"]), max(of["n_iter_"])
+        model.machines_, model.status_ = each, of["status_"]
         model._likelihood_ = model._likelihood()
         model._predictor_ = RelevanceVectors(model._likelihood_, machines)
 
@@ -323,13 +323,12 @@ class Evidence(Estimation):
         self, data: TrainingData, points: Array, kernel: KernelPiece, chunk: int
     ) -> EvidenceProblem:
         """Return the problem of the triangular factor of all rows, made chunk by chunk."""
-        parts, (likelihood, target) = row_blocks(len(data.X), chunk), self.observed(data)
+        parts, (likelihood, target) = (
+            row_blocks(len(data.X), chunk),
+            data.observed(self.model._likelihood()),
+        )
         blocks = ((kernel(data.X[i], points), target[i]) for i in parts)
         return rotated_problem(blocks, likelihood)
-
-    def observed(self, data: TrainingData) -> tuple[Likelihood, NDArray[Any]]:
-        """Return the likelihood of the rows, and the targets as it takes them."""
-        return data.observed(self.model._likelihood())
 
     def problem(
         self, data: TrainingData, points: Array, kernel: KernelPiece, limit: float | None = None
@@ -341,7 +340,7 @@ class Evidence(Estimation):
         Phi: Any = ComputedBases(data.X, points, kernel, limit) if limit else kernel(data.X, points)
         if is_classifier(self.model):
             data = replace(data, label=2.0 * data.label - 1.0)
-        likelihood, target = self.observed(data)
+        likelihood, target = data.observed(self.model._likelihood())
         return EvidenceProblem(Phi, target, likelihood)
 
     def solved(self, problem: EvidenceProblem) -> EvidenceResult:
@@ -394,33 +393,24 @@ class Evidence(Estimation):
 class RegressionEvidence(Evidence):
     """The evidence of a regression, whose noise it estimates where none is given."""
 
-    likelihood: Any
-    noise: float | None
     star: bool
     std: str
 
     @property
-    def known_noise(self) -> float | None:
-        """The noise where it is given, by its argument or with the likelihood."""
-        noise: Any = self.noise or self.model._likelihood().noise
-        return None if np.isnan(noise) else float(noise)
+    def is_known(self) -> bool:
+        """Whether the noise is given, by its argument or with the likelihood."""
+        return not np.isnan(self.model._likelihood().noise)
 
     @override
     def check(self, in_chunks: bool) -> None:
         # all downwards in chunks, too: from a triangular factor of the rows
-        if self.known_noise is not None:
+        if self.is_known:
             self.check_known_noise("noise likelihood")
 
     def check_known_noise(self, names: str) -> None:
         """Raise where the options say where a known noise starts."""
         if self.how.noise_starts != EvidenceOptions().noise_starts:
             self.refuse(f"options {names}", "a known noise has no start; leave noise_starts out")
-
-    @override
-    def observed(self, data: TrainingData) -> tuple[Likelihood, NDArray[Any]]:
-        likelihood = self.model._likelihood()
-        known = self.known_noise
-        return data.observed(likelihood if known is None else likelihood.with_noise(known))
 
     @override
     def limit(self, X: Array) -> float | None:
@@ -439,14 +429,14 @@ class RegressionEvidence(Evidence):
     @override
     def publish(self, data: TrainingData, result: EvidenceResult) -> None:
         model = self.model
-        is_known = data.noise_std is not None  # of these rows; that of new ones is not
+        is_known = data.noise is not None  # of these rows; that of new ones is not
         model.noise_, model.kernel_ = 0.0 if is_known else result.noise, model._kernel_.name
         if self.std != "weights" and model._has_process:
             rng = np.random.default_rng(as_seed(model.random_state))
             room = np.inf if model.memory_limit is None else model.memory_limit
             most = int(min(MOST_ROWS, np.sqrt(room / _PROCESS_BYTES)))
             some = choose_share(np.zeros(len(data.X)), most, rng)
-            known = result.noise**2 if is_known or self.known_noise is not None else None
+            known = result.noise**2 if is_known or self.is_known else None
             weight = None if data.certainty is None else data.certainty[some]
             process = Process.fit(model._kernel_, data.X[some], data.label[some], known, weight)
             model._process_ = replace(process, noise=0.0) if is_known else process

@@ -1,7 +1,6 @@
 """Machines for several classes with the multinomial probit, for scikit-learn."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, override
 
@@ -30,7 +29,7 @@ def _drawn(model: Any) -> base.Estimation:
     return Posterior.of(model, chooser=from_bottom_up(model, quick=True, options=None))
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@base.estimator
 class MPCVMClassifier(KernelClassifier):
     """Multi-class probabilistic classification vector machine: mPCVM1 and mPCVM2.
 
@@ -82,8 +81,8 @@ class MPCVMClassifier(KernelClassifier):
         Whether each class has a bias. Default: from the top down only, as in the paper.
     verbose
         As for `PCVMClassifier`.
-    cv : int
-        Folds of the inner cross-validation, where something is chosen by it.
+    cv
+        As for `PCVMClassifier`.
 
     Attributes
     ----------
@@ -144,7 +143,7 @@ class MPCVMClassifier(KernelClassifier):
     scale: float | str | None = None
     bias: bool | None = None
     verbose: bool = False
-    cv: int = 5
+    cv: Any = 5
 
     _likelihood = _multinomial
     _weighed = ("rbf", "laplacian")
@@ -168,7 +167,7 @@ class MPCVMClassifier(KernelClassifier):
         return _FEW_BASES if self.estimation == "bottom-up" else most
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@base.estimator
 class MRVMClassifier(KernelClassifier):
     """Multi-class relevance vector machine with the multinomial probit: mRVM1 and mRVM2.
 
@@ -202,8 +201,8 @@ class MRVMClassifier(KernelClassifier):
         where that is more, or `basis` of them.
     verbose
         As for `MPCVMClassifier`.
-    cv : int
-        Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
+    cv : int, splitter or iterable
+        As for `PCVMClassifier`. Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
 
     Attributes
     ----------
@@ -240,7 +239,7 @@ class MRVMClassifier(KernelClassifier):
     class_weight: Any = None
     estimation: str = "auto"
     verbose: bool = False
-    cv: int = 5
+    cv: Any = 5
 
     _likelihood = _multinomial
     _parameter_constraints = base.constraints(

@@ -1,7 +1,6 @@
 """The probabilistic classification vector machine for scikit-learn."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, override
 
 from pcvm_pymc.core.family import FAMILY
@@ -48,7 +47,7 @@ ESTIMATIONS: dict[str, Any] = {
 }
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@base.estimator
 class PCVMClassifier(KernelClassifier):
     """Probabilistic classification vector machine: an average of posterior modes, or one of them.
 
@@ -134,8 +133,10 @@ class PCVMClassifier(KernelClassifier):
     scale : float, "auto" or None
         Scale sqrt(d / c) of the weights' prior under ``hyperprior="default"``: a number; ``"auto"``, chosen
         by leave-one-out; None does so where the width is chosen that way too, and is 1 otherwise.
-    cv : int
-        Folds of the inner cross-validation, where something is chosen by it.
+    cv : int, splitter or iterable
+        Folds of the inner cross-validation, where something is chosen by it: how many, or a splitter of
+        scikit-learn, whose `groups` are those of `fit`, or pairs ``(train, test)`` of numbers of rows. With
+        leave-one-out they decide between one width and widths of the features, and hold out each row once.
     verbose : bool
         Whether to print how far a fit is, a line every two seconds at most.
 
@@ -244,7 +245,7 @@ class PCVMClassifier(KernelClassifier):
     likelihood: Likelihood | str = "probit"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
-    cv: int = 5
+    cv: Any = 5
     verbose: bool = False
 
     _system = FAMILY["pcvm"]

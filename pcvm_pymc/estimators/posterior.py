@@ -111,7 +111,7 @@ class Posterior(Estimation):
     def fit(self, data: TrainingData, *, projected: bool = False) -> Dense:
         """Choose widths, draw the posterior at each, and set the fitted attributes."""
         # which widths
-        model, likelihood = self.model, self.likelihood
+        model, likelihood = self.model, self.model._likelihood()
         rng = np.random.default_rng(as_seed(model.random_state))
         model._check_rows(data)
         few, most = data, None
@@ -136,8 +136,7 @@ class Posterior(Estimation):
             model._set_widths(model.width_, choice.metric)
         if likelihood.targets == "numbers":
             noise = np.concatenate([part.values.noise for part in parts])
-            is_known = data.noise_std is not None  # of these rows; that of new ones is not
-            model.noise_ = 0.0 if is_known else float(np.sqrt(np.mean(noise**2)))
+            model.noise_ = float(np.sqrt(np.mean(noise**2)))
         classes = vars(model).get("classes_")
         model.idata_ = to_datatree(model._predictor_, data, classes, (rhat, ess), rng.spawn(1)[0])
         model.n_iter_ = n_iter
@@ -156,7 +155,8 @@ class Posterior(Estimation):
 
         Several classes under a likelihood of one score are drawn one against the rest.
         """
-        model, likelihood, how = self.model, self.likelihood, self.how
+        model, how = self.model, self.how
+        likelihood: Likelihood = model._likelihood()
         data, of_rows, middle, unit = _standardised(data, likelihood)
         labels = [data.label]
         if likelihood.targets == "labels" and model._is_multiclass:
@@ -182,7 +182,8 @@ class Posterior(Estimation):
         for kernel, share, n, one in zip(kernels, weights, shares, chains, strict=True):
             values = [each.values(n) for each in one]
             weight, bias = (np.concatenate([each[k] for each in values], axis=-1) for k in (0, 1))
-            scales = unit**2 * values[0].rate, unit * values[0].noise
+            # of rows whose noise is known that of new ones is not
+            scales = unit**2 * values[0].rate, unit * values[0].noise * (data.noise is None)
             drawn = Values(unit * weight, middle + unit * bias, *scales)
             statistics = joint_statistics([each.statistics(n) for each in one])
             parts.append(Component(kernel, share, drawn, statistics))
@@ -205,16 +206,9 @@ class Posterior(Estimation):
             needed = "the validity is of a fit; needed another width, or estimation='auto'"
             self.refuse("width estimation", needed)
 
-    @property
-    def likelihood(self) -> Likelihood:
-        """The likelihood; of a regression with the noise that is given."""
-        found: Likelihood = self.model._likelihood()
-        noise = vars(self.model).get("noise")
-        return found.with_noise(noise) if noise else found
-
     def prior_at(self, Phi: Array, sign: Array | None, data: TrainingData) -> Any:
         """Return the prior of the weights and the bias on some basis functions."""
-        if self.likelihood.targets == "numbers":
+        if self.model._likelihood().targets == "numbers":
             size = typical_size(data.label, data.weight)
             mean = float(np.average(data.label, weights=data.weight))
             prior = Hyperprior.default(Phi, None, latent_size=size)
@@ -310,8 +304,8 @@ def _standardised(data: TrainingData, likelihood: Any) -> tuple[TrainingData, An
     observed: Any = data.observed(likelihood)
     middle = float(observed[0].middle(observed[1]))
     unit = typical_size(data.label - middle, data.weight)
-    known = None if data.noise_std is None else data.noise_std / unit
-    scaled = replace(data, label=(data.label - middle) / unit, noise_std=known)
+    known = None if data.noise is None else data.noise / unit
+    scaled = replace(data, label=(data.label - middle) / unit, noise=known)
     return scaled, likelihood.with_noise(likelihood.noise / unit), middle, unit
 
 

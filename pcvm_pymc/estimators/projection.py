@@ -27,7 +27,7 @@ from pcvm_pymc.core.projection.choice import (
 from pcvm_pymc.estimators.base import STREAMED
 from pcvm_pymc.estimators.estimation import Estimation
 from pcvm_pymc.estimators.predictors import Mode
-from pcvm_pymc.estimators.training import TrainingData, inner_folds
+from pcvm_pymc.estimators.training import Fold, TrainingData, inner_folds
 from pcvm_pymc.figures import plot_projection_path
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def project_reference(
     *,
     size: int | str = "auto",
     sizes: Sequence[int] | None = None,
-    cv: int | None = None,
+    cv: int | list[Fold] | None = None,
     em_options: EMOptions | None = None,
     random_state: int | np.random.Generator | None = None,
 ) -> Projection:
@@ -220,7 +220,8 @@ def project_reference(
     ValueError
         For sizes that cannot be used, or folds for a reference that has held-out probabilities.
     """
-    check_whole("cv", cv, 2, optional=True)
+    if not isinstance(cv, list):
+        check_whole("cv", cv, 2, optional=True)
     check_seed("random_state", random_state)
     if reference.held_out is not None:
         if cv is not None:
@@ -237,7 +238,10 @@ def project_reference(
     nothing = Projection(path, wanted[-1], np.empty((len(wanted), 0)), np.empty(0), reference)
     if not isinstance(size, str):
         return replace(nothing, size=int(size))
-    folds = inner_folds(reference.label, cv or 5, random_state, groups=reference.groups)
+    if isinstance(cv, list):
+        folds = cv
+    else:
+        folds = inner_folds(reference.label, cv or 5, random_state, groups=reference.groups)
     if not folds:  # a class has a single point, so that nothing can be held out
         return nothing
     fit = partial(fit_em, start=None, options=em_options)
@@ -264,7 +268,7 @@ class FewVectors(Estimation):
     """
 
     n_vectors: int | str | None
-    cv: int
+    cv: Any
     dense: Any
 
     @property
@@ -289,11 +293,13 @@ class FewVectors(Estimation):
     def fit(self, data: TrainingData) -> None:
         """Fit all vectors, and replace the fit by its projection onto few."""
         dense = self.dense.fit(data, projected=True)
-        size = self.n_vectors or "auto"
+        size, folds = self.n_vectors or "auto", self.cv
+        if data.splits is not None:
+            folds = data.folds(folds, dense.rng, once=True)
         found = project_reference(
             reference_of(self.model, data, dense.formulation.centres, dense.held_out),
             size=size if size == "auto" else min(size, len(dense.formulation.centres)),
-            cv=self.cv if dense.held_out is None else None,
+            cv=folds if dense.held_out is None else None,
             em_options=dense.formulation.options,
             random_state=dense.rng,
         )

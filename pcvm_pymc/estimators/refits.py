@@ -16,7 +16,7 @@ from pcvm_pymc.core.race import Raced, race
 from pcvm_pymc.estimators.candidates import WidthSelection
 from pcvm_pymc.estimators.estimation import BY_ROWS, Estimation
 from pcvm_pymc.estimators.features import Metric
-from pcvm_pymc.estimators.training import FOLDS, Fold, TrainingData, basis_for, inner_folds
+from pcvm_pymc.estimators.training import FOLDS, Fold, TrainingData, basis_for
 
 _IMPOSSIBLE = -1e3  # a log density that is as good as none
 _FACTORS = (0.36, 0.6, 1.0, 1.65)  # of the median distance, for widths per feature that are raced
@@ -52,7 +52,7 @@ class Refits:
             basis = self.most_bases
         predictor = self.estimation.fitted(data.some(train), width, basis)
         self.follow()
-        more = {} if data.noise_std is None else {"noise_std": data.noise_std[test]}
+        more = {} if data.noise is None else {"noise": data.noise[test]}
         return np.asarray(predictor.log_density(data.X[test], data.label[test], **more))
 
     def race(
@@ -141,8 +141,7 @@ def choose_on_a_line(
     criterion, metric = model.width, None
     if criterion in BY_ROWS:
         n_folds, of_labels = vars(model).get("cv", FOLDS), is_classifier(model)
-        X = None if of_labels else data.X
-        folds = inner_folds(data.label, n_folds, rng, X=X, groups=data.groups)
+        folds = data.folds(n_folds, rng, of_labels=of_labels)
         if folds and len(widths) > 1:
             refits = Refits(rough, data, folds, most, follow)
             raced = refits.race(
@@ -156,7 +155,7 @@ def choose_on_a_line(
             if view.name and (seen := refits.seen(view, found.width)):
                 refits, width = seen
                 at = {"width": width, "kernel": Viewed(as_kernel(model._kernel), view)}
-            if model._learns_widths(data, len(folds) == n_folds):
+            if model._learns_widths(data, data.splits is not None or len(folds) == n_folds):
                 spread = model._choice.metric_spread
                 metric = Metric.learned(refits.data, folds, of_labels=of_labels, spread=spread)
                 at["width"], metric = refits.features(at["width"], metric)

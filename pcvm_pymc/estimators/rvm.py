@@ -1,12 +1,13 @@
 """scikit-learn estimators of the relevance vector machine."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, ClassVar, Self, override
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import ndtri
 from sklearn.base import RegressorMixin
 from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import StrOptions
@@ -18,7 +19,7 @@ from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.row_weights import as_noise_std
+from pcvm_pymc.core.pieces.row_weights import as_noise_std, check_noise
 from pcvm_pymc.core.pieces.validation import (
     as_finite,
     as_targets,
@@ -26,6 +27,7 @@ from pcvm_pymc.core.pieces.validation import (
     check_flag,
     check_real,
 )
+from pcvm_pymc.core.probabilities import student_t_interval
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.estimation import refuse
@@ -40,7 +42,7 @@ _CONSTRAINTS = base.constraints(
 )
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@base.estimator
 class RVMClassifier(KernelClassifier):
     """Relevance vector machine for two or more classes, fitted by maximising its evidence.
 
@@ -87,8 +89,8 @@ class RVMClassifier(KernelClassifier):
     method : {"sequential", "batch"}
         One basis at a time, or all downwards; the former is faster and sparser. Both end at a local
         maximum of the evidence, in which no single change gains, and neither always at the higher one.
-    cv : int
-        Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
+    cv : int, splitter or iterable
+        As for `PCVMClassifier`. Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
     verbose : bool
         Whether to print how far a fit is, a line every two seconds at most.
 
@@ -152,7 +154,7 @@ class RVMClassifier(KernelClassifier):
     link: str = "logit"
     method: str = "sequential"
     estimation: str = "auto"
-    cv: int = 5
+    cv: Any = 5
     verbose: bool = False
 
     _system = FAMILY["rvm_classification"]
@@ -199,7 +201,7 @@ class RVMClassifier(KernelClassifier):
         return moments
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@base.estimator
 class RVMRegressor(RegressorMixin, base.KernelMachine):
     """Relevance vector machine for regression, fitted by maximising its evidence.
 
@@ -242,7 +244,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         Known scale of the targets, under the normal their standard deviation; None estimates it.
     estimation : {"auto", "posterior"}
         As for `RVMClassifier`. A noise that is not given is drawn with the weights; `predict` has the
-        posterior's mean and, noise included, standard deviation, `predict_interval` intervals of the mean.
+        posterior's mean and, noise included, standard deviation, `predict_interval` quantiles of the draws.
     method, cv, verbose
         As for `RVMClassifier`.
 
@@ -258,7 +260,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         Prediction far from all centres.
     width_, noise_, log_evidence_ : float
         The noise is a standard deviation, of a row that counts once; of a posterior its root mean square, and
-        zero where `noise_std` was given, as that of new rows is not known.
+        zero where `fit` was given each row's, as that of new rows is not known.
     idata_ : xarray.DataTree
         Of a posterior only, as for `RVMClassifier`.
     feature_widths_, feature_relevance_, feature_relevance_folds_
@@ -303,7 +305,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     noise: float | None = None
     method: str = "sequential"
     estimation: str = "auto"
-    cv: int = 5
+    cv: Any = 5
     verbose: bool = False
 
     _system = FAMILY["rvm_regression"]
@@ -319,7 +321,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
 
     @override
     def _check(self, in_chunks: bool) -> None:
-        likelihood: Any = self._likelihood()
+        likelihood: Any = named_likelihood(self.likelihood, self._system.likelihoods)
         drawn = self.estimation == "posterior"
         self._needs("std", not drawn, "estimation", "estimation='auto'")
         if self.noise is not None and not np.isnan(likelihood.noise):
@@ -337,7 +339,8 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
 
     @override
     def _likelihood(self) -> Likelihood:
-        return named_likelihood(self.likelihood, self._system.likelihoods)
+        found = named_likelihood(self.likelihood, self._system.likelihoods)
+        return found if self.noise is None else found.with_noise(self.noise)
 
     @property
     @override
@@ -359,7 +362,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
-        noise_std: ArrayLike | None = None,
+        noise: ArrayLike | None = None,
     ) -> Self:
         """Fit the regressor.
 
@@ -374,11 +377,12 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
             weight zero are left out. Held-out rows count as often where the width is chosen.
         groups : array_like, shape (n_obs,), optional
             Rows of one group are held out together where the width is chosen, see `RVMClassifier.fit`.
-        noise_std : array_like, shape (n_obs,), optional
-            Known standard deviation of each row's normal noise, ``y_i ~ N(f(x_i), noise_std_i^2)``, in the
-            unit of y; none is estimated then. `GaussianProcessRegressor` has variances, ``alpha``, among the
-            arguments of its constructor. Here it is one of `fit`, since it belongs to rows: folds and
-            searches pass on what their rows have (``set_fit_request(noise_std=True)``).
+        noise : array_like, shape (n_obs,), optional
+            Known standard deviation of each row's normal noise, ``y_i ~ N(f(x_i), noise_i^2)``, in the
+            unit of y; none is estimated then. One number for all rows is the constructor's argument of this
+            name. `GaussianProcessRegressor` has variances, ``alpha``, among the arguments of its constructor.
+            Here it is one of `fit`, since it belongs to rows: folds and searches pass on what their rows have
+            (``set_fit_request(noise=True)``).
 
         Returns
         -------
@@ -387,17 +391,21 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         Raises
         ------
         ValueError
-            For input or parameters that cannot be used.
+            For input or parameters that cannot be used; for a noise that is given and not within 1e-8 to 1e8
+            times the standard deviation of y.
         """
         estimation = self._begin()
-        others: dict[str, Any] = {"groups": groups, "noise_std": noise_std}
+        others: dict[str, Any] = {"groups": groups, "noise": noise}
         check_same_rows(X, y=y, sample_weight=sample_weight, **others)
         y = y if y is None else as_finite(y, "y", "drop those rows first")
         rows, target = self._read(X, y, y_numeric=True)
         group, target = self._groups(groups, len(rows)), as_targets(target, len(rows))
         weight = None if sample_weight is None else as_weights(sample_weight, len(rows))
-        noise = None if noise_std is None else self._known_noise(noise_std, len(rows), estimation)
-        data = TrainingData(rows, target, weight, groups=group, noise_std=noise).counting()
+        known = self._known_noise(noise, target, estimation)
+        splits = self._splits(rows, target, groups)
+        data = TrainingData(
+            rows, target, weight, groups=group, noise=known, splits=splits
+        ).counting()
         data = replace(
             data, X=self._encoded(data.X, data.weight), encoding=self._encoding_
         ).merged()
@@ -405,17 +413,22 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
             estimation.fit(data)
         return self
 
-    def _known_noise(self, noise_std: ArrayLike, n_obs: int, estimation: Any) -> Array:
-        """Return the known noise of rows; raise where something else says what the noise is."""
+    def _known_noise(self, noise: Any, target: Array, estimation: Any) -> Array | None:
+        """Return the known noise of rows, if given; raise where something else says what the noise is."""
         likelihood: Any = self._likelihood()
-        needed = "each row's noise is known by noise_std of fit, and normal; needed "
-        if not likelihood.is_quadratic or not np.isnan(likelihood.noise):
-            refuse(self, "likelihood", needed + "likelihood='normal', or no noise_std")
+        if noise is None:
+            check_noise("noise", likelihood.noise, target)
+            return None
+        needed = "each row's noise is known by noise of fit, and normal; needed "
         if self.noise is not None:
-            refuse(self, "noise", f"{needed}noise=None, the default, or no noise_std")
+            refuse(self, "noise", f"{needed}noise=None, the default, or none in fit")
+        if not likelihood.is_quadratic or not np.isnan(likelihood.noise):
+            refuse(self, "likelihood", needed + "likelihood='normal', or no noise in fit")
         if isinstance(estimation, RegressionEvidence):
             estimation.check_known_noise("likelihood")
-        return as_noise_std(noise_std, n_obs)
+        known = as_noise_std(noise, len(target))
+        check_noise("noise", known, target)
+        return known
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Return the mean of new targets and, if asked, their standard deviation, noise included.
@@ -453,7 +466,12 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         return (mean, np.sqrt(variance)) if return_std else mean
 
     def predict_interval(self, X: ArrayLike, *, probability: float = 0.89) -> Array:
-        """Return intervals of the targets' mean: quantiles of draws, for ``estimation="posterior"``.
+        """Return equal-tailed intervals of new targets, noise included.
+
+        They are quantiles of the law that `predict` has mean and standard deviation of: normal; under
+        Student-t noise of a normal latent value with that noise; for ``estimation="posterior"`` of draws.
+        After a fit with known noise of each row they are intervals of the function, since the noise of new
+        rows is not known.
 
         Parameters
         ----------
@@ -471,13 +489,25 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         NotFittedError
             Before a fit.
         ValueError
-            If the rows or the probability cannot be used, or nothing was drawn.
+            If the rows or the probability cannot be used.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> x = np.linspace(-5, 5, 40)[:, None]
+        >>> y = np.sinc(x[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=40)
+        >>> low, high = RVMRegressor(width=1.0).fit(x, y).predict_interval(x).T
+        >>> float(np.mean((low < y) & (y < high))) > 0.8
+        True
         """
         check_real("probability", probability, 0.0, 1.0)
-        new = self._inputs(X)
-        if "idata_" not in vars(self):
-            raise ValueError(
-                "the fit has no draws; needed estimation='posterior', or predict with return_std=True"
-            )
-        found: Array = self._predictor_.interval(new, probability)
-        return found
+        new, likelihood = self._inputs(X), self._likelihood_.with_noise(self.noise_)
+        if "idata_" in vars(self):
+            return np.asarray(self._predictor_.interval(new, probability))
+        if not likelihood.is_quadratic:
+            mean, variance = self._predictor_.moments(new)
+            return student_t_interval(likelihood, mean, variance, probability)
+        mean, std = self.predict(X, return_std=True)
+        return (
+            mean[:, None] + ndtri([0.5 - 0.5 * probability, 0.5 + 0.5 * probability]) * std[:, None]
+        )

@@ -116,7 +116,7 @@ def _drawn(model: Any) -> Estimation:
     return SparsePosterior.of(model, chooser=SparseMode.of(model, options=None))
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@base.estimator
 class SparseProbitClassifier(KernelClassifier):
     """Sparse probit classifier, fitted by EM to its posterior mode.
 

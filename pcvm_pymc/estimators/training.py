@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
+from sklearn.model_selection import (
+    GroupKFold,
+    KFold,
+    StratifiedGroupKFold,
+    StratifiedKFold,
+    check_cv,
+)
 
 from pcvm_pymc.core.design import Rows
 from pcvm_pymc.core.pieces.centres import Centres, Index, copied_rows, unique_rows
@@ -14,7 +20,7 @@ from pcvm_pymc.core.pieces.encoding import Encoding
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.row_weights import known_noise, observed_rows, weighted_target
-from pcvm_pymc.core.pieces.validation import as_features, check_shape
+from pcvm_pymc.core.pieces.validation import as_features, check_shape, shown
 
 type Fold = tuple[Index, Index]
 
@@ -44,8 +50,10 @@ class TrainingData:
         Rows of one group are held out together.
     encoding : Encoding, optional
         How the columns of `X` were made of the features.
-    noise_std : ndarray, shape (n_obs,), optional
+    noise : ndarray, shape (n_obs,), optional
         Known standard deviation of each target's noise.
+    splits : ndarray of bool, shape (n_obs, 2, n_folds), optional
+        Whether each row trains, and whether it is held out, in each fold of a splitter that was given.
     """
 
     X: Array
@@ -56,7 +64,8 @@ class TrainingData:
     copies: Index | None = None
     groups: NDArray[Any] | None = None
     encoding: Encoding | None = None
-    noise_std: Array | None = None
+    noise: Array | None = None
+    splits: NDArray[np.bool_] | None = None
 
     def counting(self) -> "TrainingData":
         """Return the rows whose weight is not zero; without weights where all are one."""
@@ -70,17 +79,27 @@ class TrainingData:
         """Return copies of a row (see `copied_rows`) once, with the sum of their weights.
 
         A row left out would otherwise still be there, in its copy. Rows of known noise stay as they are.
+        Copies that were given to different folds stay apart; rows of such folds are in one order, however
+        they were given.
         """
-        first, copies = copied_rows(self.X, self.label)
-        if len(first) == len(self.X) or self.noise_std is not None:
+        if self.noise is not None:
+            return self
+        rows, order = self.X, None
+        if self.splits is not None:
+            _, fold = np.unique(self.splits.reshape(len(rows), -1), axis=0, return_inverse=True)
+            rows = np.column_stack([rows, fold])
+            order = np.lexsort([self.label, *rows.T])
+        first, copies = copied_rows(rows, self.label)
+        if order is not None:
+            first = order[np.isin(order, first)]
+            copies = np.argsort(first)[copies]
+        elif len(first) == len(rows):
             return self
         given = first if self.given is None else self.given[first]
-        weight = np.bincount(copies, self.weight).astype(float)
-        groups = None if self.groups is None else self.groups[first]
-        rows, label = self.X[first], self.label[first]
-        return replace(
-            self, X=rows, label=label, weight=weight, given=given, copies=copies, groups=groups
-        )
+        found = replace(self.some(first), given=given, copies=copies)
+        if len(first) == len(rows):
+            return found
+        return replace(found, weight=np.bincount(copies, self.weight).astype(float))
 
     def of_all(self, values: Array) -> Array:
         """Return values of the rows for all that were given and count, one of each copy."""
@@ -93,7 +112,7 @@ class TrainingData:
 
     def observed(self, likelihood: Likelihood) -> tuple[Likelihood, NDArray[Any]]:
         """Return the likelihood of the rows, weights and known noise in it, and the targets that it takes."""
-        return observed_rows(likelihood, self.label, self.weight, self.noise_std)
+        return observed_rows(likelihood, self.label, self.weight, self.noise)
 
     @property
     def count(self) -> Array:
@@ -103,9 +122,9 @@ class TrainingData:
     @property
     def certainty(self) -> Array | None:
         """How often each row counts, over the square of its noise where that is known; None for once."""
-        if self.noise_std is None:
+        if self.noise is None:
             return self.weight
-        return known_noise(self.noise_std, self.weight)[1]
+        return known_noise(self.noise, self.weight)[1]
 
     @property
     def width_numbers(self) -> NDArray[np.intp]:
@@ -122,10 +141,38 @@ class TrainingData:
         """Return some of the rows, in memory; all of them for None."""
         if rows is None:
             return self
-        each = (self.weight, self.groups, self.noise_std)
-        weight, groups, noise = (None if e is None else e[rows] for e in each)
-        found = TrainingData(self.X[rows], self.label[rows], weight, groups=groups, noise_std=noise)
-        return replace(found, encoding=self.encoding)
+        names = ("weight", "groups", "noise", "splits")
+        each = {name: vars(self)[name] for name in names}
+        found: dict[str, Any] = {n: None if e is None else e[rows] for n, e in each.items()}
+        return TrainingData(self.X[rows], self.label[rows], encoding=self.encoding, **found)
+
+    def folds(self, cv: Any, rng: Any, *, of_labels: bool = True, once: bool = False) -> list[Fold]:
+        """Return the folds that were given, or as many as `inner_folds` makes.
+
+        Raises
+        ------
+        ValueError
+            If a fold that was given trains without a class, or holds out nothing; where rows are to be held
+            out `once`, if one is held out in several folds or none.
+        """
+        if self.splits is None:
+            X = None if of_labels else self.X
+            return inner_folds(self.label, cv or FOLDS, rng, X=X, groups=self.groups)
+        found = []
+        for k, (trains, tests) in enumerate(self.splits.T):
+            kinds = self.label if of_labels else np.zeros(len(self.X))
+            if not tests.any() or len(np.unique(kinds[trains])) < len(np.unique(kinds)):
+                raise ValueError(
+                    f"cv: fold {k} holds out nothing, or leaves a class without training rows; needed "
+                    "rows to hold out and some of each class to fit to"
+                )
+            found.append((np.flatnonzero(trains), np.flatnonzero(tests)))
+        if once and (self.splits[:, 1].sum(axis=1) != 1).any():
+            row = int(np.argmax(self.splits[:, 1].sum(axis=1) != 1))
+            raise ValueError(
+                f"cv holds out row {row} not once; needed folds that hold out each row once, as KFold's"
+            )
+        return found
 
 
 def basis_for(basis: Any, X: Array, rows: Index) -> Any:
@@ -149,6 +196,30 @@ def group_numbers(groups: Any, n_obs: int) -> NDArray[np.intp] | None:
     found = np.asarray(groups)
     check_shape("groups", found.shape, (n_obs,), "group for each row of X")
     return np.unique(found, return_inverse=True)[1]
+
+
+def given_splits(
+    cv: Any, X: Array, y: NDArray[Any], groups: Any, *, of_labels: bool
+) -> NDArray[np.bool_] | None:
+    """Return which rows train and are held out in each fold of `cv`; None where it is a number of folds.
+
+    Raises
+    ------
+    ValueError
+        If what it gives are no pairs of numbers of rows.
+    """
+    if cv is None or isinstance(cv, Integral):
+        return None
+    try:
+        folds = list(check_cv(cv, y, classifier=of_labels).split(X, y, groups))
+        out = np.zeros((len(X), 2, len(folds)), dtype=bool)
+        for k, (train, test) in enumerate(folds):
+            out[train, 0, k], out[test, 1, k] = True, True
+    except (IndexError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"cv={shown(cv)} gives no pairs (train, test) of numbers of the {len(X)} rows: {error}"
+        ) from None
+    return out
 
 
 def inner_folds(

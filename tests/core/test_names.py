@@ -37,7 +37,7 @@ CALLS = {
     "groups": lambda fitted, y: pcvm().fit(X, Y, groups=y),
     "score": lambda fitted, y: fitted[0].score(X, y),
     "a regression": lambda fitted, y: RVMRegressor(width=1.5).fit(X, y),
-    "noise": lambda fitted, y: RVMRegressor(width=1.5).fit(X, LABEL, noise_std=y.abs()),
+    "noise": lambda fitted, y: RVMRegressor(width=1.5).fit(X, LABEL, noise=y.abs()),
     "weights": lambda fitted, y: RVMRegressor(width=1.5).fit(X, LABEL, sample_weight=y.abs()),
     "noise of a model": lambda fitted, y: package.rvm_model(X, LABEL, noise=y.abs()),
     "select": lambda fitted, y: package.select(X, y, over=("scale",)),

@@ -6,8 +6,10 @@ import dask.array as da
 import numpy as np
 import pytest
 from problems import blobs, refused
+from scipy.integrate import quad
 from scipy.special import expit, ndtr, ndtri
 from scipy.stats import norm
+from scipy.stats import t as student_t
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.frozen import FrozenEstimator
@@ -17,8 +19,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import pcvm_pymc as pcvm
-from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
-from pcvm_pymc.core.probabilities import LatentNormal, probability_interval
+from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, StudentT
+from pcvm_pymc.core.probabilities import (
+    LatentNormal,
+    probability_interval,
+    student_t_interval,
+)
 
 X, LABEL = blobs(60, seed=5)
 CLASS = np.where((LABEL > 0) & (X[:, 1] > 0), 2, LABEL > 0)
@@ -223,3 +229,34 @@ def test_what_has_no_intervals_inside_is_named():
     refused("model='passthrough'; needed a fitted estimator", pcvm.predict_interval, ending, X)
     with pytest.raises(NotFittedError):
         pcvm.predict_interval(make_pipeline(StandardScaler(), pcvm.PCVMClassifier()), X)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"std": "weights"}, {"star": True}, {"noise": 0.3}, {"likelihood": "student-t"}],
+)
+def test_intervals_of_new_targets_have_their_share_of_simulated_ones(options):
+    """Targets drawn from the law of which `predict` has the moments; normal ones to the last digit."""
+    rows, rng = np.linspace(-3.0, 3.0, 50)[:, None], np.random.default_rng(5)
+    model = pcvm.RVMRegressor(width=1.5, **options)
+    model.fit(rows, np.sin(rows[:, 0]) + 0.3 * rng.normal(size=50))
+    new = np.linspace(-4.0, 4.0, 20)[:, None]
+    low, high = model.predict_interval(new, probability=0.8).T
+    mean, std = model.predict(new, return_std=True)
+    np.testing.assert_allclose(0.5 * (low + high), mean, atol=1e-12)
+    if "likelihood" not in options:
+        np.testing.assert_allclose(low, norm.ppf(0.1, mean, std), rtol=1e-12)
+        return
+    variance = model._predictor_.moments(new)[1]
+    drawn = np.sqrt(variance) * rng.normal(size=(20_000, 20))
+    drawn += mean + model.noise_ * rng.standard_t(4.0, (20_000, 20))
+    np.testing.assert_allclose(((low < drawn) & (drawn < high)).mean(axis=0), 0.8, atol=0.015)
+
+
+@pytest.mark.parametrize("degrees", [1.0, 3.0, 50.0])
+def test_intervals_under_student_t_noise_invert_the_convolution(degrees):
+    noise = StudentT(0.5, degrees)
+    sure, unsure = student_t_interval(noise, np.zeros(2), np.array([0.0, 2.0]), 0.9)[:, 1]
+    assert sure == pytest.approx(0.5 * student_t.ppf(0.95, degrees), rel=1e-5)
+    below = quad(lambda u: norm.pdf(u) * student_t.cdf((unsure - 2**0.5 * u) / 0.5, degrees), -9, 9)
+    assert below[0] == pytest.approx(0.95, abs=1e-6)

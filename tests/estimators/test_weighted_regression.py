@@ -8,9 +8,9 @@ import sklearn
 from problems import fixed_rng, refused
 from sklearn.base import clone
 from sklearn.model_selection import cross_validate
-from sklearn.utils.estimator_checks import check_sample_weight_equivalence_on_dense_data
 
 import pcvm_pymc as pcvm
+from pcvm_pymc.core.pieces.likelihoods import StudentT
 from pcvm_pymc.estimators.refits import Refits
 from pcvm_pymc.estimators.training import TrainingData
 
@@ -74,13 +74,13 @@ def test_a_width_is_chosen_as_with_repeated_rows(width):
 
 def test_held_out_rows_count_by_weights_and_have_their_own_noise():
     model, weight = RVM(width=1.3, random_state=0), np.linspace(0.5, 3.0, 60)
-    data = TrainingData(X, Y, weight, noise_std=NOISE)
+    data = TrainingData(X, Y, weight, noise=NOISE)
     folds = [(np.arange(40), np.arange(40, 60))]
     model._encoding_ = None
     refits = Refits(model._estimation, data, folds, None, lambda: None)
     found = refits.race(1, lambda i, k: refits.log_density(1.3, k)).scores
     fit = RVM(width=1.3, std="weights").fit(
-        X[:40], Y[:40], sample_weight=weight[:40], noise_std=NOISE[:40]
+        X[:40], Y[:40], sample_weight=weight[:40], noise=NOISE[:40]
     )
     mean, std = fit.predict(X[40:], return_std=True)
     square = std**2 + NOISE[40:] ** 2
@@ -103,18 +103,6 @@ def test_targets_that_differ_stay_apart():
     assert 0.45 < model.noise_ < 0.7
 
 
-@pytest.mark.parametrize("options", [{}, {"star": True}, {"likelihood": "student-t"}])
-def test_scikit_learns_check_of_weights(options):
-    """At a given width, where cv has no effect: as an argument it would be given folds."""
-
-    class AtOneWidth(RVM):
-        @classmethod
-        def _get_param_names(cls):
-            return [each for each in super()._get_param_names() if each != "cv"]
-
-    check_sample_weight_equivalence_on_dense_data("RVMRegressor", AtOneWidth(width=5.0, **options))
-
-
 # --- known noise --------------------------------------------------------------------------------
 
 
@@ -123,7 +111,7 @@ def test_scikit_learns_check_of_weights(options):
 )
 def test_equal_known_noise_is_the_noise_argument(options):
     model = RVM(**FIXED | {"random_state": 0} | options)
-    found = clone(model).fit(X, Y, noise_std=np.full(60, 0.3))
+    found = clone(model).fit(X, Y, noise=np.full(60, 0.3))
     wanted = clone(model).set_params(noise=0.3).fit(X, Y)
     assert found.log_evidence_ == pytest.approx(wanted.log_evidence_)
     assert found.width_ == wanted.width_
@@ -136,14 +124,14 @@ def test_equal_known_noise_is_the_noise_argument(options):
 @pytest.mark.parametrize("options", [{}, {"star": True}, {"memory_limit": 1e6, "std": "weights"}])
 def test_known_noise_with_weights_is_that_of_repeated_rows(options):
     model = RVM(**FIXED | options)
-    found = clone(model).fit(X, Y, sample_weight=TIMES, noise_std=NOISE)
-    same(found, clone(model).fit(X[COPIES], Y[COPIES], noise_std=NOISE[COPIES]), rtol=1e-4)
+    found = clone(model).fit(X, Y, sample_weight=TIMES, noise=NOISE)
+    same(found, clone(model).fit(X[COPIES], Y[COPIES], noise=NOISE[COPIES]), rtol=1e-4)
 
 
 def test_the_process_has_the_noise_of_some_of_the_rows(monkeypatch):
     """The variance of a Gaussian process, directly, where it is given 20 of the rows."""
     monkeypatch.setattr("pcvm_pymc.estimators.evidence.MOST_ROWS", 20)
-    model = RVM(width=1.3, random_state=0).fit(X, Y, sample_weight=TIMES, noise_std=NOISE)
+    model = RVM(width=1.3, random_state=0).fit(X, Y, sample_weight=TIMES, noise=NOISE)
     process, kernel = model._process_, model._kernel_
     some = [np.flatnonzero((row == X).all(axis=1))[0] for row in process.rows]
     cross, noise = kernel(NEW, process.rows), NOISE[some] ** 2 / TIMES[some]
@@ -156,7 +144,7 @@ def test_known_noise_predicts_better_and_covers_the_function():
     rng, errors, covered = fixed_rng(7), [], []
     for _ in range(10):
         number = LATENT + NOISE * rng.normal(size=60)
-        known, plain = RVM(width=2.0).fit(X, number, noise_std=NOISE), RVM(width=2.0).fit(X, number)
+        known, plain = RVM(width=2.0).fit(X, number, noise=NOISE), RVM(width=2.0).fit(X, number)
         mean, std = known.predict(X, return_std=True)
         errors.append([np.mean((found - LATENT) ** 2) for found in (mean, plain.predict(X))])
         covered.append(np.mean(np.abs(mean - LATENT) < 2.0 * std))
@@ -167,22 +155,30 @@ def test_known_noise_predicts_better_and_covers_the_function():
 
 def test_weights_and_noise_travel_by_metadata_routing():
     with sklearn.config_context(enable_metadata_routing=True):
-        model = RVM(**FIXED).set_fit_request(sample_weight=True, noise_std=True)
+        model = RVM(**FIXED).set_fit_request(sample_weight=True, noise=True)
         model.set_score_request(sample_weight=False)
-        params = {"sample_weight": TIMES, "noise_std": NOISE}
+        params = {"sample_weight": TIMES, "noise": NOISE}
         how = {"cv": 2, "return_estimator": True, "return_indices": True}
         found = cross_validate(model, X, Y, params=params, **how)
     for one, rows in zip(found["estimator"], found["indices"]["train"], strict=True):
-        own = {"sample_weight": TIMES[rows], "noise_std": NOISE[rows]}
+        own = {"sample_weight": TIMES[rows], "noise": NOISE[rows]}
         same(one, RVM(**FIXED).fit(X[rows], Y[rows], **own), rtol=1e-12)
 
 
 REFUSED = [
-    ({}, {"noise_std": -NOISE}, "noise_std has the value -.* in row 0; needed positive"),
-    ({}, {"noise_std": 0.3}, r"noise_std has shape \(\); needed \(60,\)"),
-    ({"likelihood": "student-t"}, {"noise_std": NOISE}, "likelihood='student-t': each row's noise"),
-    ({"noise": 0.3}, {"noise_std": NOISE}, "noise=0.3: each row's noise is known by noise_std"),
-    ({"options": STARTS}, {"noise_std": NOISE}, "options=.* a known noise has no start"),
+    ({}, {"noise": -NOISE}, "noise has the value -.* in row 0; needed positive"),
+    ({}, {"noise": 0.3}, r"noise has shape \(\); needed \(60,\)"),
+    ({"likelihood": "student-t"}, {"noise": NOISE}, "likelihood='student-t': each row's noise"),
+    ({"noise": 0.3}, {"noise": NOISE}, "noise=0.3: each row's noise is known by noise"),
+    (
+        {},
+        {"noise": np.append(1e-100, NOISE[1:])},
+        "noise has the value 1e-100 in row 0; needed .*e-09",
+    ),
+    ({"noise": 1e200}, {}, r"noise has the value 1e\+200; needed .* 1e8 times the spread of y"),
+    ({"likelihood": StudentT(1e-100)}, {}, "noise has the value 1e-100; needed"),
+    ({"noise": 1e200, "estimation": "posterior"}, {}, r"noise has the value 1e\+200; needed"),
+    ({"options": STARTS}, {"noise": NOISE}, "options=.* a known noise has no start"),
     ({}, {"sample_weight": -TIMES}, "sample_weight has the value -.* needed numbers from 0"),
     ({}, {"sample_weight": np.zeros(60)}, "sample_weight has zeros alone"),
     ({}, {"sample_weight": TIMES[:3]}, r"sample_weight has shape \(3,\); needed \(60,\)"),
@@ -207,7 +203,7 @@ def test_a_posterior_counts_weights_and_knows_the_noise():
     weighted, copied = RVM(**drawn).fit(X, Y, TIMES), RVM(**drawn).fit(X[COPIES], Y[COPIES])
     pairs = [each.predict(NEW, return_std=True) for each in (weighted, copied)]
     np.testing.assert_allclose(*pairs, rtol=1e-9)
-    known = RVM(**drawn).fit(X, Y, sample_weight=TIMES, noise_std=NOISE)
+    known = RVM(**drawn).fit(X, Y, sample_weight=TIMES, noise=NOISE)
     latent, tree = known.idata_["posterior"]["latent"], known.idata_
     density = -0.5 * ((Y - latent) ** 2 / NOISE**2 + np.log(2.0 * np.pi * NOISE**2)) * TIMES
     np.testing.assert_allclose(tree["log_likelihood"]["target"], density, rtol=1e-9)
@@ -225,5 +221,5 @@ def test_exports_and_validity_have_the_weights():
     assert pcvm.to_c(weighted, return_std=True) == pcvm.to_c(copied, return_std=True)
     found = [pcvm.validity(weighted, X, Y), pcvm.validity(copied, X[COPIES], Y[COPIES])]
     assert found[0].log_validity == pytest.approx(found[1].log_validity)
-    known = SimpleNamespace(fit=clone(model).fit(X, Y, noise_std=NOISE))
+    known = SimpleNamespace(fit=clone(model).fit(X, Y, noise=NOISE))
     refused("known noise of each row", pcvm.validity, known.fit, X, Y)

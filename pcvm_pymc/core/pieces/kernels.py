@@ -305,6 +305,9 @@ def as_kernel(kernel: Kernel, width: Any = None) -> KernelPiece:
         return kernel if width is None else kernel.with_width(width)
     if isinstance(kernel, str) and kernel in KERNELS:
         return KERNELS[kernel]().with_width(1.0 if width is None else width)
+    if isinstance(kernel, type):
+        name = kernel.__name__
+        raise ValueError(f"kernel={name} is a class; needed an object of it: {name}(...)")
     if callable(kernel):
         if hasattr(kernel, "clone_with_theta"):  # of scikit-learn's Gaussian processes
             return FixedKernel(kernel)

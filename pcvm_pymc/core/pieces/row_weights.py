@@ -93,7 +93,7 @@ def as_noise_std(noise: Any, n_obs: int) -> Array:
     return out
 
 
-def known_noise(noise_std: Array, weight: Array | None = None) -> tuple[Normal, Array]:
+def known_noise(noise: Array, weight: Array | None = None) -> tuple[Normal, Array]:
     """Return the normal likelihood, and the weights, of rows whose noise is known.
 
     In its exponent a row of noise s_i is one of noise s that counts ``(s / s_i)^2`` times. With s the
@@ -101,20 +101,20 @@ def known_noise(noise_std: Array, weight: Array | None = None) -> tuple[Normal, 
 
     Parameters
     ----------
-    noise_std : ndarray, shape (n_obs,)
+    noise : ndarray, shape (n_obs,)
     weight : ndarray, shape (n_obs,), optional
         How often each row counts in addition.
     """
-    count = np.ones(len(noise_std)) if weight is None else weight
-    middle = float(np.exp(np.average(np.log(noise_std), weights=count)))
-    return Normal(middle, n_obs=float(count.sum())), count * (middle / noise_std) ** 2
+    count = np.ones(len(noise)) if weight is None else weight
+    middle = float(np.exp(np.average(np.log(noise), weights=count)))
+    return Normal(middle, n_obs=float(count.sum())), count * (middle / noise) ** 2
 
 
 def observed_rows(
     likelihood: Likelihood,
     target: NDArray[Any],
     weight: Array | None = None,
-    noise_std: Array | None = None,
+    noise: Array | None = None,
 ) -> tuple[Likelihood, NDArray[Any]]:
     """Return the likelihood of rows, weights and known noise in it, and the targets that it takes.
 
@@ -123,11 +123,11 @@ def observed_rows(
     likelihood : Likelihood
         Of a row that counts once.
     target : ndarray, shape (n_obs,)
-    weight, noise_std : ndarray, shape (n_obs,), optional
+    weight, noise : ndarray, shape (n_obs,), optional
         How often each row counts, and the known standard deviation of its noise.
     """
-    if noise_std is not None:
-        likelihood, weight = known_noise(noise_std, weight)
+    if noise is not None:
+        likelihood, weight = known_noise(noise, weight)
     if weight is None:
         return likelihood, target
     return Weighted(likelihood), weighted_target(target, weight)
