@@ -12,7 +12,7 @@ from pcvm_pymc.experiments import catalogue, pictures
 from pcvm_pymc.experiments.classifiers import CLASSIFIERS
 from pcvm_pymc.experiments.datasets import SOURCES
 from pcvm_pymc.experiments.reporting.reading import _table
-from pcvm_pymc.experiments.reporting.report import Report, table_html
+from pcvm_pymc.experiments.reporting.report import Report, _markdown_table, table_html
 from pcvm_pymc.experiments.reporting.sections import seconds_of_fits, sections_of
 from pcvm_pymc.experiments.statistics import MEASURES, average_ranks
 
@@ -163,3 +163,10 @@ def test_entries_are_escaped_and_rows_may_have_the_same_name():
     assert page.count(">x</td>") == 2
     assert colours(page) == {"0.5": "#aed0ea"}
     assert "nan" not in page
+    text = "\n".join(
+        _markdown_table(pd.DataFrame({"<script>a": ["<img src=x>", "a|b", "p < 0.05"]}))
+    )
+    assert "<script" not in text
+    assert "<img" not in text
+    assert r"a\|b" in text
+    assert "p < 0.05" in text
