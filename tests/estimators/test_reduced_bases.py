@@ -35,13 +35,30 @@ def test_all_rows_as_given_centres_change_nothing():
     np.testing.assert_array_equal(given.width_selection_.log_loss, whole.width_selection_.log_loss)
 
 
-def test_the_estimator_and_the_model_agree():
-    model = pcvm.pcvm_model(X, WORDS, width=1.2, basis=15, hyperprior=pcvm.Hyperprior.plug_in())
-    assert model["centres"].get_value().shape == (15, 2)
-    result = map_result(model)
-    classifier = pcvm.PCVMClassifier(width=1.2, basis=15).fit(X, WORDS)
-    wanted = result["optimizer_result"]["log_posterior"].item()
-    assert classifier.log_posterior_ == pytest.approx(wanted, abs=1e-8)
+KERNEL = {"features": "kernel", "width": 1.2, "basis": 20}
+AGREE = [
+    (pcvm.PCVMClassifier(width=1.2, basis=15), pcvm.pcvm_model, {"width": 1.2, "basis": 15}),
+    (
+        pcvm.SparseProbitClassifier(**KERNEL),
+        pcvm.sparse_probit_model,
+        {**KERNEL, "prior": "jeffreys"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("classifier", "make", "given"), AGREE)
+def test_the_estimator_and_the_model_agree(classifier, make, given):
+    if make is pcvm.pcvm_model:
+        given = given | {"hyperprior": pcvm.Hyperprior.plug_in()}
+    model = make(X, WORDS, **given)
+    assert model["centres"].get_value().shape == (given["basis"], 2)
+    wanted = map_result(model)["optimizer_result"]["log_posterior"].item()
+    assert classifier.fit(X, WORDS).log_posterior_ == pytest.approx(wanted, abs=1e-8)
+    assert classifier.score(X, WORDS) > 0.7
+
+
+def test_a_basis_of_plain_features_is_refused():
+    refused("basis was given with features='linear'", pcvm.sparse_probit_model, X, WORDS, basis=20)
 
 
 @pytest.mark.parametrize("method", ["cv", "evidence", "validity", "em"])
@@ -91,16 +108,6 @@ def test_relevance_vector_machines():
         np.testing.assert_array_equal((mean, std), given.predict(X, return_std=True))
         assert (std > 0).all()
         assert np.mean((mean - LABEL) ** 2) < 0.8
-
-
-def test_sparse_probit():
-    machine = pcvm.SparseProbitClassifier(features="kernel", width=1.2, basis=20).fit(X, WORDS)
-    given = {"features": "kernel", "width": 1.2, "basis": 20}
-    result = map_result(pcvm.sparse_probit_model(X, WORDS, **given, prior="jeffreys"))
-    wanted = result["optimizer_result"]["log_posterior"].item()
-    assert machine.log_posterior_ == pytest.approx(wanted)
-    assert machine.score(X, WORDS) > 0.7
-    refused("basis was given with features='linear'", pcvm.sparse_probit_model, X, WORDS, basis=20)
 
 
 def test_few_bases_lose_little():

@@ -55,6 +55,7 @@ TWO = [
     PCVM(estimation="bottom-up", width=1.0),
     PCVM(basis=20, width=1.0, memory_limit=1e6),
     RVM(random_state=0),
+    PCVM(**FIXED, estimation="posterior", options=pcvm.PosteriorOptions(100), random_state=1),
 ]
 KINDS = (CENTRES, CLASS[:10])
 THREE = [
