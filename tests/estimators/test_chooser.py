@@ -222,14 +222,10 @@ def test_weights_of_kernels_are_shown(weighed):
     assert titles[0] == f"{heaviest}\nweight {share:.2f}"
 
 
-def test_vectors_of_a_projected_average_are_of_the_first_kernel(weighed):
-    found = project(weighed, ROWS, LABELS, size=5).classifier
-    assert found.kernel == "rbf"
-    np.testing.assert_array_equal(found.width_, weighed.selection_.of_kernel("rbf").best.width)
-    assert to_c(found)
-
-
-def test_few_vectors_match_an_average_of_the_first_kernel():
+def test_few_vectors_match_an_average_of_the_first_kernel(weighed):
+    own = project(weighed, ROWS, LABELS, size=5).classifier
+    assert own.kernel == "rbf"
+    np.testing.assert_array_equal(own.width_, weighed.selection_.of_kernel("rbf").best.width)
     few = PCVMClassifier(n_vectors=5, random_state=0).fit(ROWS, LABELS)
     first = PCVMClassifier(kernel="rbf", random_state=0).fit(ROWS, LABELS)
     found = project(first, ROWS, LABELS, size=5).classifier
@@ -237,6 +233,7 @@ def test_few_vectors_match_an_average_of_the_first_kernel():
     np.testing.assert_array_equal(few.feature_widths_, np.broadcast_to(found.width_, 2))
     assert not few.selection_.kernels
     assert to_c(few)
+    assert to_c(own)
 
 
 def test_one_kernel_is_fitted_where_nothing_is_averaged_over_widths():
