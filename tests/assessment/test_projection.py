@@ -115,12 +115,12 @@ def test_a_held_out_label_does_not_reach_its_own_prediction(dense):
     reference = _from_classifier(*dense)
     Phi = rbf(squared_distances(reference.X, reference.X), 1.2)
     fold = inner_folds(reference.label, 5, 0)[:1]
-    row = fold[0][1][3]
+    test = fold[0][1]
+    row = test[3]
     flipped = np.where(np.arange(80) == row, -1.0, 1.0) * reference.label
     other = replace(reference, label=flipped, centres=replace(reference.centres, sign=flipped))
-    one, two = (
-        cross_validated(r, Phi, [1, 4], fold, fit_em)[:, fold[0][1]] for r in (reference, other)
-    )
+    both = reference, other
+    one, two = (cross_validated(each, Phi, [1, 4], fold, fit_em)[:, test] for each in both)
     np.testing.assert_allclose(np.delete(one, 3, axis=1), np.delete(two, 3, axis=1))
     np.testing.assert_allclose(np.exp(one[:, 3]) + np.exp(two[:, 3]), 1.0)
 

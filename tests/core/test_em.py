@@ -212,10 +212,7 @@ def test_a_bias_next_to_zero_becomes_zero_where_the_prior_has_a_pole():
 # --- several classes ------------------------------------------------------------------------------
 
 
-PIECES = (
-    st.sampled_from(list(PRIORS.values())),
-    st.sampled_from(["auto", "newton", "em"]),
-)
+PIECES = (st.sampled_from(list(PRIORS.values())), st.sampled_from(["auto", "newton", "em"]))
 
 
 def of_classes(n, n_classes, hyperprior, *, seed=0, width=1.5, signs=True, **kwargs):

@@ -61,9 +61,7 @@ def test_mode_is_the_optimum_and_the_covariance_its_inverse_hessian(likelihood):
     end = posterior(Phi, alpha, label, likelihood)
     found = minimize(loss, np.zeros(5), jac=slope, method="BFGS", options={"gtol": 1e-10})
     np.testing.assert_allclose(end.mean, found.x, atol=1e-7)
-    hessian = np.array(
-        [approx_fprime(end.mean, lambda w, i=i: slope(w)[i], 1e-7) for i in range(5)]
-    )
+    hessian = approx_fprime(end.mean, slope, 1e-7)
     np.testing.assert_allclose(end.covariance @ hessian, np.eye(5), atol=1e-5)
     np.testing.assert_allclose(end.variance, np.diag(end.covariance), rtol=1e-13)
     laplace = -loss(end.mean) + 0.5 * (np.log(alpha).sum() - np.linalg.slogdet(hessian)[1])
@@ -87,10 +85,8 @@ def test_the_log_evidence_under_student_t_noise_is_laplaces(seed):
     exact = logsumexp(values) + np.log(axis[1] - axis[0]) * 2 + np.log(np.diag(root)).sum()
     assert end.log_evidence == pytest.approx(exact, abs=0.12)
     scaled, hessian = Phi / np.sqrt(alpha), likelihood.hessian(end.latent, target)[:, 0, 0]
-    bound, true = (
-        np.linalg.slogdet(np.eye(2) + (scaled.T * bend) @ scaled)[1]
-        for bend in (end.curvature, hessian)
-    )
+    bends = end.curvature, hessian
+    bound, true = (np.linalg.slogdet(np.eye(2) + (scaled.T * h) @ scaled)[1] for h in bends)
     laplace = likelihood.log_likelihood(end.latent, target) - 0.5 * (alpha @ end.mean**2 + true)
     assert end.log_evidence == pytest.approx(laplace, abs=1e-9)
     assert abs(end.log_evidence - exact) < abs(end.log_evidence - 0.5 * (bound - true) - exact)
@@ -383,10 +379,8 @@ class Unbounded(Logit):
 def test_a_likelihood_without_a_bound_of_its_curvature_has_the_same_evidence(method):
     x, target = noisy_cosine(40)
     Phi, label = design_matrix("rbf", x, x, 1.5), np.where(target > 0.2, 1.0, -1.0)
-    bounded, other = (
-        fit_rvm(EvidenceProblem(Phi, label, likelihood), method=method)
-        for likelihood in (Logit(), Unbounded())
-    )
+    problems = (EvidenceProblem(Phi, label, each) for each in (Logit(), Unbounded()))
+    bounded, other = (fit_rvm(each, method=method) for each in problems)
     np.testing.assert_array_equal(other.active, bounded.active)
     assert other.log_evidence == pytest.approx(bounded.log_evidence, abs=1e-3)
 

@@ -98,10 +98,8 @@ def test_solution_agrees_with_scipy_nnls(seed, all_passive):
 def test_the_warm_start_does_not_change_the_solution():
     Phi, scale, bias_scale, target, rng = random_programme(3, 40, 30)
     gram = BorderedGram.of(Phi)
-    solutions = [
-        solve_nonnegative(gram, scale, bias_scale, target, rng.uniform(size=30) < share)[0]
-        for share in (0.0, 0.3, 0.7, 1.0)
-    ]
+    starts = [rng.uniform(size=30) < share for share in (0.0, 0.3, 0.7, 1.0)]
+    solutions = [solve_nonnegative(gram, scale, bias_scale, target, each)[0] for each in starts]
     for other in solutions[1:]:
         np.testing.assert_allclose(other, solutions[0], atol=1e-12)
     down = BorderedGram.of(Phi - 2.0), scale

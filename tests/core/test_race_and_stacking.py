@@ -27,11 +27,11 @@ def test_no_other_weights_predict_better(seed, n_fits):
     count = np.random.default_rng(seed).uniform(0.5, 3.0, 60)
     found = stacking_weights(log_density, count)
     assert found.sum() == pytest.approx(1.0)
-    best = minimize(
-        lambda free: -objective(np.exp(free) / np.exp(free).sum(), log_density, count),
-        np.zeros(n_fits),
-        method="BFGS",
-    )
+
+    def loss(free):
+        return -objective(np.exp(free) / np.exp(free).sum(), log_density, count)
+
+    best = minimize(loss, np.zeros(n_fits), method="BFGS")
     assert objective(found, log_density, count) > -best.fun - 1e-4
 
 

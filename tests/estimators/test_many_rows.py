@@ -299,9 +299,8 @@ def test_bad_dask_input_is_named(model, rows, y, words):
 def test_relevance_vectors_of_dask_rows_need_no_column_of_all_rows():
     """In memory 64 candidates and the vectors of 100,000 rows are 50 MB and more."""
     rows, label = blobs(100_000, seed=96)
-    model = RVM(
-        width=1.5, basis=rows[:40], memory_limit=4e6, options=pcvm.EvidenceOptions(max_iter=3)
-    )
+    given = {"basis": rows[:40], "options": pcvm.EvidenceOptions(max_iter=3)}
+    model = RVM(width=1.5, memory_limit=4e6, **given)
     lazy, y = da.from_array(rows, chunks=(20_000, 2)), da.from_array(label, chunks=20_000)
     with pytest.warns(UserWarning, match="max_iter"):
         model.fit(lazy[:2000], y[:2000])

@@ -35,23 +35,19 @@ def test_all_rows_as_given_centres_change_nothing():
     np.testing.assert_array_equal(given.width_selection_.log_loss, whole.width_selection_.log_loss)
 
 
-KERNEL = {"features": "kernel", "width": 1.2, "basis": 20}
+KERNEL = {"features": "kernel", "width": 1.2, "basis": 15, "prior": "jeffreys"}
+PLUG_IN = {"width": 1.2, "basis": 15, "hyperprior": "plug_in"}
+PROPER = PLUG_IN | {"hyperprior": pcvm.Hyperprior.plug_in()}
 AGREE = [
-    (pcvm.PCVMClassifier(width=1.2, basis=15), pcvm.pcvm_model, {"width": 1.2, "basis": 15}),
-    (
-        pcvm.SparseProbitClassifier(**KERNEL),
-        pcvm.sparse_probit_model,
-        {**KERNEL, "prior": "jeffreys"},
-    ),
+    (pcvm.PCVMClassifier(**PLUG_IN), pcvm.pcvm_model, PROPER),
+    (pcvm.SparseProbitClassifier(**KERNEL), pcvm.sparse_probit_model, KERNEL),
 ]
 
 
 @pytest.mark.parametrize(("classifier", "make", "given"), AGREE)
 def test_the_estimator_and_the_model_agree(classifier, make, given):
-    if make is pcvm.pcvm_model:
-        given = given | {"hyperprior": pcvm.Hyperprior.plug_in()}
     model = make(X, WORDS, **given)
-    assert model["centres"].get_value().shape == (given["basis"], 2)
+    assert model["centres"].get_value().shape == (15, 2)
     wanted = map_result(model)["optimizer_result"]["log_posterior"].item()
     assert classifier.fit(X, WORDS).log_posterior_ == pytest.approx(wanted, abs=1e-8)
     assert classifier.score(X, WORDS) > 0.7
@@ -100,10 +96,8 @@ def test_relevance_vector_machines():
     np.testing.assert_array_equal(several.relevance_vectors_, X[several.support_])
     assert several.decision_function(X).shape == (90, 3)
     for star in (False, True):
-        drawn, given = (
-            pcvm.RVMRegressor(width=1.2, basis=basis, star=star).fit(X, LABEL)
-            for basis in (20, X[rows])
-        )
+        both = (pcvm.RVMRegressor(width=1.2, basis=each, star=star) for each in (20, X[rows]))
+        drawn, given = (each.fit(X, LABEL) for each in both)
         mean, std = drawn.predict(X, return_std=True)
         np.testing.assert_array_equal((mean, std), given.predict(X, return_std=True))
         assert (std > 0).all()
@@ -113,10 +107,8 @@ def test_relevance_vector_machines():
 def test_few_bases_lose_little():
     X, y = ripley_mixture(400, random_state=0)
     X_test, y_test = ripley_mixture(2000, random_state=1)
-    whole, few = (
-        pcvm.PCVMClassifier(width=0.5, basis=basis).fit(X, y).score(X_test, y_test)
-        for basis in (None, 40)
-    )
+    models = (pcvm.PCVMClassifier(width=0.5, basis=each) for each in (None, 40))
+    whole, few = (each.fit(X, y).score(X_test, y_test) for each in models)
     assert few > whole - 0.01
 
 

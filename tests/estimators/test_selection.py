@@ -34,9 +34,8 @@ def test_evidence_is_that_of_the_probit_rvm_at_each_width():
     X, label = blobs(50, seed=76)
     found = select_width(X, label, method="evidence", widths=[0.3, 1.0, 3.0])
     for width, score in zip(found.widths, found.scores, strict=True):
-        machine = RVMClassifier(width=width, link="probit", options=EvidenceOptions(tol=1e-3)).fit(
-            X, label
-        )
+        machine = RVMClassifier(width=width, link="probit", options=EvidenceOptions(tol=1e-3))
+        machine.fit(X, label)
         assert score == pytest.approx(machine.log_evidence_)
     assert found.width == found.widths[found.scores.argmax()]
 

@@ -301,10 +301,8 @@ def test_exports_and_validity_have_the_weights():
     model = REGRESSOR(**FIXED, std="weights")
     pair = fitted(model, NUMBER, sample_weight=TIMES), fitted(model, NUMBER, COPIES)
     assert len({pcvm.to_c(each, return_std=True) for each in pair}) == 1
-    one, other = (
-        pcvm.validity(each, X[rows], NUMBER[rows])
-        for each, rows in zip(pair, (slice(None), COPIES), strict=True)
-    )
+    rows = (X, NUMBER), (X[COPIES], NUMBER[COPIES])
+    one, other = (pcvm.validity(fit, *each) for fit, each in zip(pair, rows, strict=True))
     assert one.log_validity == pytest.approx(other.log_validity)
     known = fitted(model, NUMBER, **KNOWN)
     refused("known noise of each row", pcvm.validity, known, X, NUMBER)
@@ -312,10 +310,8 @@ def test_exports_and_validity_have_the_weights():
 
 # --- routing and refusals -----------------------------------------------------------------------
 
-ROUTED = [
-    (RVM(**FIXED), Y, {"sample_weight": TIMES}),
-    (REGRESSOR(**FIXED), NUMBER, {"sample_weight": TIMES, **KNOWN}),
-]
+BOTH = {"sample_weight": TIMES, **KNOWN}
+ROUTED = [(RVM(**FIXED), Y, {"sample_weight": TIMES}), (REGRESSOR(**FIXED), NUMBER, BOTH)]
 
 
 @pytest.mark.parametrize(("model", "y", "params"), ROUTED)

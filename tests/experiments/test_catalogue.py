@@ -83,13 +83,9 @@ def test_a_protocol_has_a_greatest_number_of_rows():
 
 def test_slopes_are_the_powers():
     x = np.array([100.0, 200.0, 400.0])
-    part = pd.concat(
-        [
-            pd.DataFrame({"classifier": "square", "x": x, "seconds": 3e-6 * x**2}),
-            pd.DataFrame({"classifier": "root", "x": x[:2], "seconds": np.sqrt(x[:2])}),
-            pd.DataFrame({"classifier": "one point", "x": x[:1], "seconds": 1.0}),
-        ]
-    )
+    rows = [("square", x, 3e-6 * x**2), ("root", x[:2], x[:2] ** 0.5), ("one point", x[:1], 1.0)]
+    frames = (pd.DataFrame({"classifier": n, "x": at, "seconds": s}) for n, at, s in rows)
+    part = pd.concat(frames)
     assert slopes(part).to_dict() == {"square": "2.00 ± 0.00", "root": "0.50"}
 
 
