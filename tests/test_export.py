@@ -124,7 +124,7 @@ def assert_exports_give(model, codes, rows, folder, atol=1e-12):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_c_and_onnx_have_the_predictions(name, tmp_path):
+def test_c_and_onnx_have_the_predictions_and_labels(name, tmp_path):
     """Probabilities and labels; of a regression mean and standard deviation, and the mean alone."""
     model = fitted(name)
     if isinstance(model, pcvm.RVMRegressor):
