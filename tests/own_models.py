@@ -69,9 +69,7 @@ def random_model(seed):
     X, label = blobs(n, n_features=int(rng.integers(1, 4)), seed=seed, fixed=True)
     group = rng.integers(3, size=n)
     likelihood, latent, term = (rng.choice(each) for each in (LIKELIHOODS, LATENT, TERMS))
-    if (
-        latent == "rvm" and term == "none"
-    ):  # under some likelihoods a row, which is for the evidence
+    if (latent, term) == ("rvm", "none"):  # under some likelihoods a row, which is for the evidence
         term = "slope"
     with pm.Model(coords={"group": list("abc")}) as model:
         eta = function(latent, X, label > 0, rng)
@@ -114,9 +112,8 @@ class Reference:
         # of the lasso's weights, or of the bias of exponential sizes
         of_laplace = 1.0 / LASSO if "Flat" in kinds.values() else 2.0
         self.penalty = each(lambda kind: of_laplace if kind == "Laplace" else 0.0)
-        self.fixed = np.isin(
-            np.repeat(self.names, [int(np.prod(s)) for s in self.shapes]), self.rates
-        )
+        names = np.repeat(self.names, [int(np.prod(s)) for s in self.shapes])
+        self.fixed = np.isin(names, self.rates)
 
     def joined(self, values):
         """Return a vector of values by name."""

@@ -14,7 +14,6 @@ from pcvm_pymc.core.gibbs import GibbsProblem, advance
 from pcvm_pymc.core.loo import leave_one_out
 from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, MultinomialProbit
-from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.core.projection import Target, project_path
@@ -306,17 +305,6 @@ def gibbs_randomly(seed):
     return "a size is negative" if (size < 0).any() else ""
 
 
-def class_terms_randomly(seed):
-    """Take the terms of random scores; return what is wrong."""
-    rng = np.random.default_rng([seed, 6])
-    n_classes = int(rng.integers(2, 6))
-    latent = rng.normal(size=(4, n_classes)) * 10.0 ** rng.integers(-8, 12)
-    found = class_terms(latent, rng.integers(n_classes, size=4))
-    if not all(np.isfinite(each).all() for each in (found.log_probability, found.score)):
-        return "not finite"
-    return "positive log probability" if (found.log_probability > 1e-9).any() else ""
-
-
 SOLVERS = {
     "EM": fit_em_randomly,
     "sparse probit": fit_sparse_probit_randomly,
@@ -326,5 +314,4 @@ SOLVERS = {
     "projection": project_randomly,
     "leave-one-out": leave_one_out_randomly,
     "Gibbs": gibbs_randomly,
-    "class terms": class_terms_randomly,
 }

@@ -62,8 +62,8 @@ def regressor(**given):
     return pcvm.RVMRegressor(**{"width": 1.0, "std": "weights"} | given)
 
 
-REGRESSIONS = {
-    "normal": (regressor(), TARGET),
+MODELS |= {
+    "a regression": (regressor(), TARGET),
     "Student-t": (regressor(width=[1.0, 3.0], likelihood="student-t"), TARGET),
     "no variance": (regressor(likelihood=StudentT(0.3, 1.5)), TARGET),
     "known noise, few bases": (regressor(noise=0.5, basis=4), TARGET),
@@ -124,21 +124,17 @@ def assert_exports_give(model, codes, rows, folder, atol=1e-12):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_c_and_onnx_have_the_classifiers_probabilities_and_labels(name, tmp_path):
+def test_c_and_onnx_have_the_predictions_and_labels(name, tmp_path):
+    """Probabilities and labels; of a regression mean and standard deviation, and the mean alone."""
     model = fitted(name)
+    if isinstance(model, pcvm.RVMRegressor):
+        assert_exports_give(model, NEW, NEW, tmp_path, 1e-11)
+        for found in (in_c(model, NEW, tmp_path), in_onnx(model, NEW)["variable"]):
+            np.testing.assert_allclose(found[:, 0], model.predict(NEW), rtol=1e-11, atol=1e-11)
+        return
     # the estimator's own rule for several classes leaves 1e-8
     assert_exports_give(model, NEW, NEW, tmp_path, 1e-8 if len(model.classes_) > 2 else 1e-12)
     assert in_onnx(model, NEW)["label"].tolist() == model.predict(NEW).tolist()
-
-
-@pytest.mark.parametrize("name", REGRESSIONS)
-def test_c_and_onnx_have_a_regressions_mean_and_standard_deviation(name, tmp_path):
-    model, y = REGRESSIONS[name]
-    model = clone(model).fit(X, y)
-    assert_exports_give(model, NEW, NEW, tmp_path, 1e-11)
-    mean = model.predict(NEW)[:, None]
-    np.testing.assert_allclose(in_c(model, NEW, tmp_path), mean, rtol=1e-11, atol=1e-11)
-    np.testing.assert_allclose(in_onnx(model, NEW)["variable"], mean, rtol=1e-11, atol=1e-11)
 
 
 def test_the_standard_deviation_of_a_process_is_refused_and_its_mean_is_not(tmp_path):
@@ -317,9 +313,7 @@ def test_skl2onnx_exports_a_regression_and_its_standard_deviation():
 
 def test_skl2onnx_takes_single_precision_and_its_own_options():
     model = clone(FILLED).fit(GAPS, CLASS > 0)
-    found = in_skl2onnx(
-        model, GAPS.astype("f"), NEW.astype("f")
-    )  # by default maps, one for each row
+    found = in_skl2onnx(model, GAPS.astype("f"), NEW.astype("f"))  # by default maps, one a row
     probability = [list(each.values()) for each in found["output_probability"]]
     np.testing.assert_allclose(probability, model.predict_proba(NEW), atol=1e-5)
     found = in_skl2onnx(model, GAPS, NEW, zipmap=False, nocl=True)

@@ -55,18 +55,6 @@ def test_other_columns_raise(result, table, words):
     refused(words, pcvm.new_data, pcvm.pcvm_model(TABLE, Y, width=1.2), table)
 
 
-def test_damaged_netcdf_is_named(result, tmp_path):
-    pytest.importorskip("h5py")
-    content = pcvm.save(result, tmp_path / "a.nc").read_bytes()
-    place = content.index(result["constant_data"]["centres"].values[0].tobytes()[:8])
-    damaged = bytearray(content)
-    damaged[place] ^= 16
-    (tmp_path / "b.nc").write_bytes(damaged)
-    (tmp_path / "c.nc").write_bytes(content[: len(content) // 2])
-    for name in ("b.nc", "c.nc", "nothing.nc"):
-        refused(name, pcvm.load, tmp_path / name)
-
-
 N = len(X)
 
 

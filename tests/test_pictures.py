@@ -157,11 +157,8 @@ def test_logarithmic_axes_have_two_plain_labels_and_more(limits):
     plain_log_ticks(axes.xaxis)
     figure.draw_without_rendering()
     low, high = limits
-    labels = [
-        label
-        for label in axes.xaxis.get_ticklabels(which="both")
-        if shown(label) and low <= label.get_position()[0] <= high
-    ]
+    labels = [each for each in axes.xaxis.get_ticklabels(which="both") if shown(each)]
+    labels = [each for each in labels if low <= each.get_position()[0] <= high]
     assert len(labels) >= 2
     assert all(float(label.get_text().replace("\N{MINUS SIGN}", "-")) > 0 for label in labels)
     assert_apart(labels, figure.canvas.get_renderer())

@@ -83,14 +83,11 @@ def maximum(part, weight, bias):
         most[1, :n][part.sign.ravel() > 0] = 0.0
     if part.bias == "none":
         most[:, n:] = 0.0
-    found = minimize(
-        value,
-        np.concatenate([np.maximum(start, 0.0), np.maximum(-start, 0.0)]),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0.0, each) for each in most.ravel()],
-        options={"maxiter": 20000, "maxfun": 40000, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 30},
-    )
+    sides = np.concatenate([np.maximum(start, 0.0), np.maximum(-start, 0.0)])
+    bounds = [(0.0, each) for each in most.ravel()]
+    stop = {"maxiter": 20000, "maxfun": 40000, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 30}
+    how = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "options": stop}
+    found = minimize(value, sides, **how)
     up, down = np.split(found.x, 2)
     return (up - down)[:n].reshape(shape), (up - down)[n:] if C > 1 else (up - down)[n]
 

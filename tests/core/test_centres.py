@@ -10,7 +10,13 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 
 from pcvm_pymc import choose_basis
 from pcvm_pymc.core.pieces import centres
-from pcvm_pymc.core.pieces.centres import as_centres, choose_means, choose_rows, unique_rows
+from pcvm_pymc.core.pieces.centres import (
+    as_centres,
+    choose_means,
+    choose_rows,
+    copied_rows,
+    unique_rows,
+)
 
 
 @given(awkward_data(), st.data())
@@ -164,3 +170,29 @@ BAD_ARGUMENTS = [
 def test_bad_arguments_are_named(call, words):
     X, label = blobs(30, seed=4)
     refused(words, call, X, label)
+
+
+def test_rows_of_few_values_and_either_label_are_no_copies():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, size=(200, 3)).astype(float)
+    y = rng.random(200) < (0.2 + 0.2 * X.sum(axis=1))
+    for found in copied_rows(X, y):
+        np.testing.assert_array_equal(found, np.arange(200))
+    # as few equal rows with another label do not change what copies are
+    X, y = np.repeat(rng.normal(size=(60, 2)), 3, axis=0), np.repeat(rng.random(60) < 0.5, 3)
+    y[:2] = [False, True]
+    first, copies = copied_rows(X, y)
+    assert len(first) == 61
+    np.testing.assert_array_equal(X[first][copies], X)
+    np.testing.assert_array_equal(y[first][copies], y)
+
+
+@pytest.mark.parametrize("n", [1, 7, 400])
+def test_unique_rows_are_those_of_numpy(n):
+    rng = np.random.default_rng(n)
+    rows = rng.integers(0, 3, (n, 2)) * 10.0 ** rng.integers(-6, 6)
+    first, copies = unique_rows(rows)
+    assert len(first) == len(np.unique(rows, axis=0))
+    assert (np.diff(first) > 0).all()
+    np.testing.assert_array_equal(rows[first][copies], rows)
+    assert len(unique_rows(rows * (1 + 1e-13 * rng.normal(size=rows.shape)))[0]) == len(first)

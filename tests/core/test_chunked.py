@@ -75,13 +75,9 @@ def test_the_coupled_matrix_is_that_of_the_whole(n_classes, chunk, n_jobs, seed)
 
 
 #: prior, rows, number of basis functions, the matrix of Newton's steps, and the least share of chunks in it
-SHARES = {
-    **{
-        name: (prior, blobs(4000, seed=3), 6, "curvature", 5)
-        for name, prior in (PROPER | IMPROPER).items()
-    },
-    "classes": (Hyperprior.plug_in(), classes(4500, 3), 4, "coupled", 3),
-}
+PRIORS = PROPER | IMPROPER
+SHARES = {name: (PRIORS[name], blobs(4000, seed=3), 6, "curvature", 5) for name in PRIORS}
+SHARES["classes"] = Hyperprior.plug_in(), classes(4500, 3), 4, "coupled", 3
 
 
 @pytest.mark.parametrize("case", SHARES)

@@ -251,10 +251,8 @@ def data(n, seed, d=2):
 
 def both(X, target, likelihood, kernel, limit=2e6, **more):
     """Return the problem with its bases in memory, and with its bases streamed."""
-    return (
-        EvidenceProblem(kernel(X, X), target, likelihood, **more),
-        EvidenceProblem(ComputedBases(X, X, kernel, limit), target, likelihood, **more),
-    )
+    bases = kernel(X, X), ComputedBases(X, X, kernel, limit)
+    return [EvidenceProblem(each, target, likelihood, **more) for each in bases]
 
 
 def assert_same(dense, other):

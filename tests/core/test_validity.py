@@ -36,10 +36,7 @@ def test_derivatives_are_those_of_finite_differences(likelihood, seed, width):
         return likelihood.log_likelihood(kernel(X, centres) @ weight + bias, label)
 
     latent = kernel(X, centres) @ weight + bias
-    slopes = {
-        "score": likelihood.score(latent, label),
-        "curvature": likelihood.curvature(latent, label),
-    }
+    slopes = {name: getattr(likelihood, name)(latent, label) for name in ("score", "curvature")}
     a, b = validity.centre_derivatives(X, centres, weight, kernel, **slopes)
     h = 1e-3
     for i in range(4):
@@ -54,10 +51,8 @@ def test_derivatives_are_those_of_finite_differences(likelihood, seed, width):
             assert b[i, j] == pytest.approx(-bend, rel=1e-5, abs=1e-6)
     # a diagonal matrix is a width for each feature
     widths = np.array([0.6, 3.0, 1.0])
-    diagonal, each = (
-        validity.centre_derivatives(X, centres, weight, wide, **slopes)
-        for wide in (MatrixRBF(np.diag(widths**2)), RBF(widths))
-    )
+    kernels = MatrixRBF(np.diag(widths**2)), RBF(widths)
+    diagonal, each = (validity.centre_derivatives(X, centres, weight, k, **slopes) for k in kernels)
     np.testing.assert_allclose(diagonal, each, rtol=1e-8, atol=1e-10)
 
 

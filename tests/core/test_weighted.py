@@ -6,28 +6,16 @@ import numpy as np
 import pytest
 from problems import blobs, fixed_rng, refused
 
-from pcvm_pymc import MPCVMClassifier, MRVMClassifier
+from pcvm_pymc import MRVMClassifier
 from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.evidence import ComputedBases, EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.family import check_solver
 from pcvm_pymc.core.hamiltonian import LogPosterior
 from pcvm_pymc.core.loo import check_step, leave_one_out
+from pcvm_pymc.core.pieces import likelihoods, row_weights
 from pcvm_pymc.core.pieces.kernels import RBF
-from pcvm_pymc.core.pieces.likelihoods import (
-    Logit,
-    MultinomialProbit,
-    NoisyProbit,
-    Normal,
-    Probit,
-    StudentT,
-)
+from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit, StudentT
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
-from pcvm_pymc.core.pieces.row_weights import (
-    Weighted,
-    observed_rows,
-    weighted_median,
-    weighted_target,
-)
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.core.process import Process
 
@@ -45,7 +33,7 @@ CASES = {
     "probit": Problem(PHI, LABEL, LABEL[:12], PROPER),
     "probit, improper": Problem(PHI, LABEL, LABEL[:12], JEFFREYS),
     "logit": Problem(PHI, LABEL, LABEL[:12], PROPER, Logit()),
-    "label noise": Problem(PHI, LABEL, LABEL[:12], PROPER, NoisyProbit(0.1)),
+    "label noise": Problem(PHI, LABEL, LABEL[:12], PROPER, likelihoods.NoisyProbit(0.1)),
     "free": Problem(PHI, LABEL, None, PROPER, bias="free"),
     "Jeffreys from the ridge": Problem(PHI, LABEL, None, JEFFREYS),
     "Laplace": Problem(PHI, LABEL, None, Laplace(2.0)),
@@ -95,17 +83,6 @@ def test_several_classes_at_weights_of_any_size_end_at_a_kkt_point(unit, signs):
         np.testing.assert_allclose(found.latent, wanted.latent[::30], atol=1e-6)
 
 
-def test_an_estimator_of_several_classes_takes_large_weights():
-    """Weights of all rows multiply the likelihood: rows repeated 1,000 times are weights of 1,000."""
-    few = X[:20], CLASS[:20]
-    model = MPCVMClassifier(width=1.0, random_state=0)
-    weighted = model.fit(*few, sample_weight=np.full(20, 1000.0)).predict_proba(X)
-    copies = [np.repeat(each, 1000, axis=0) for each in few]
-    np.testing.assert_allclose(model.fit(*copies).predict_proba(X), weighted, atol=1e-6)
-    by_class = MPCVMClassifier(width=1.0, random_state=0, class_weight=dict.fromkeys(range(3), 1e3))
-    np.testing.assert_allclose(by_class.fit(*few).predict_proba(X), weighted, atol=1e-6)
-
-
 def test_precisions_below_rounding_do_not_let_the_search_diverge():
     """Survey weights that separate the classes: scores stay those of a probit, as of repeated rows."""
     rng = fixed_rng(0)
@@ -116,15 +93,13 @@ def test_precisions_below_rounding_do_not_let_the_search_diverge():
     weighted = model.fit(rows, label, sample_weight=times).decision_function(rows)
     assert model.status_ is Status.CONVERGED
     assert np.abs(weighted).max() < 40.0
-    copies = [np.repeat(each, times.astype(int), axis=0) for each in (rows, label)]
-    np.testing.assert_allclose(model.fit(*copies).decision_function(rows), weighted, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["sequential", "batch"])
 @pytest.mark.parametrize("likelihood", [Logit(), Probit()])
 def test_evidence_is_that_of_repeated_rows(method, likelihood):
-    weighted = EvidenceProblem(PHI, weighted_target(LABEL, TIMES), Weighted(likelihood))
-    found = fit_rvm(weighted, method=method)
+    weighted, target = row_weights.observed_rows(likelihood, LABEL, TIMES)
+    found = fit_rvm(EvidenceProblem(PHI, target, weighted), method=method)
     wanted = fit_rvm(EvidenceProblem(PHI[COPIES], LABEL[COPIES], likelihood), method=method)
     assert found.log_evidence == pytest.approx(wanted.log_evidence, rel=1e-5)
     np.testing.assert_allclose(found.weight, wanted.weight, rtol=1e-3, atol=1e-3)
@@ -147,7 +122,7 @@ def same_machine(found, wanted, rows=slice(None)):
     ("method", "bases"), [("sequential", "array"), ("batch", "array"), ("sequential", "computed")]
 )
 def test_a_regression_is_that_of_repeated_rows(method, bases, likelihood):
-    observed = observed_rows(likelihood, NUMBER, TIMES)
+    observed = row_weights.observed_rows(likelihood, NUMBER, TIMES)
     given = EvidenceProblem(BASES[bases], observed[1], observed[0])
     copies = EvidenceProblem(PHI[COPIES], NUMBER[COPIES], likelihood)
     same_machine(*(fit_rvm(each, method=method) for each in (given, copies)), COPIES)
@@ -157,7 +132,7 @@ def test_a_regression_is_that_of_repeated_rows(method, bases, likelihood):
 @pytest.mark.parametrize("weight", [None, TIMES])
 def test_known_noise_divides_the_rows(method, weight):
     """Rows over their noise have unit noise; the density of the targets has one over each noise besides."""
-    likelihood, target = observed_rows(Normal(), NUMBER, weight, NOISE)
+    likelihood, target = row_weights.observed_rows(Normal(), NUMBER, weight, NOISE)
     found = fit_rvm(EvidenceProblem(PHI, target, likelihood), method=method)
     divided = {"likelihood": Normal(1.0), "constant": 1.0 / NOISE}
     rows = slice(None) if weight is None else COPIES
@@ -170,17 +145,10 @@ def test_known_noise_divides_the_rows(method, weight):
     np.testing.assert_allclose(found.latent[rows], wanted.latent * NOISE[rows], rtol=1e-6)
 
 
-def test_equal_noise_is_the_known_noise_of_all():
-    likelihood, target = observed_rows(Normal(), NUMBER, None, np.full(40, 0.3))
-    wanted = fit_rvm(EvidenceProblem(PHI, NUMBER, Normal(0.3)))
-    same_machine(fit_rvm(EvidenceProblem(PHI, target, likelihood)), wanted)
-
-
 def test_a_number_of_weight_zero_is_refused():
-    likelihood, target = observed_rows(Normal(), NUMBER, TIMES * (np.arange(40) != 3))
-    refused(
-        "row 3 has the weight 0; needed positive ones", EvidenceProblem, PHI, target, likelihood
-    )
+    likelihood, target = row_weights.observed_rows(Normal(), NUMBER, TIMES * (np.arange(40) != 3))
+    words = "row 3 has the weight 0; needed positive ones"
+    refused(words, EvidenceProblem, PHI, target, likelihood)
 
 
 @pytest.mark.parametrize("noise", [np.nan, 0.4])
@@ -208,12 +176,12 @@ def test_a_process_is_that_of_repeated_rows(noise):
 def test_a_weighted_median_is_that_of_repeated_values():
     for n in range(1, 12):
         value, times = fixed_rng(n).normal(size=n), fixed_rng(n).integers(1, 4, size=n)
-        assert weighted_median(value, times) == np.median(np.repeat(value, times))
+        assert row_weights.weighted_median(value, times) == np.median(np.repeat(value, times))
 
 
 @pytest.mark.parametrize(("base", "label"), [(Probit(), LABEL), (MultinomialProbit(3), CLASS)])
 def test_values_and_slopes_at_once_are_those_one_by_one(base, label):
-    likelihood, target = Weighted(base), weighted_target(label, TIMES)
+    likelihood, target = row_weights.Weighted(base), row_weights.weighted_target(label, TIMES)
     latent = PHI[:, : base.n_scores].squeeze()
     value, slope = likelihood.value_and_score(latent, target)
     np.testing.assert_allclose(value, likelihood.log_density(latent, target), rtol=1e-5)
@@ -276,5 +244,5 @@ def test_leaving_out_is_exact_where_the_objective_is_quadratic():
 
 def test_gibbs_refuses_weights_by_name():
     check_solver(CASES["probit"], "gibbs")
-    with pytest.raises(ValueError, match="the rows have weights, which 'gibbs' does not take"):
-        check_solver(CASES["probit"].weighted(TIMES), "gibbs")
+    words = "the rows have weights, which 'gibbs' does not take"
+    refused(words, check_solver, CASES["probit"].weighted(TIMES), "gibbs")

@@ -19,7 +19,7 @@ from pcvm_pymc.core.pieces import likelihoods
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Probit
 from pcvm_pymc.estimators.predictors import Average, Predictor
-from pcvm_pymc.experiments.datasets import load, ripley_mixture
+from pcvm_pymc.experiments.datasets import load
 
 X, LABEL = banana(60, seed=1, fixed=True)
 WORDS = np.where(LABEL > 0, "yes", "no")
@@ -35,10 +35,8 @@ def average():
 @pytest.fixture(scope="module")
 def several():
     flowers, y = load_iris(return_X_y=True)
-    names = np.array(["c", "a", "b"])[y[::3]]
-    return MPCVMClassifier(random_state=0, options=EMOptions(tol=1e-3)).fit(
-        flowers[::3], names
-    ), flowers[1::3]
+    model = MPCVMClassifier(random_state=0, options=EMOptions(tol=1e-3))
+    return model.fit(flowers[::3], np.array(["c", "a", "b"])[y[::3]]), flowers[1::3]
 
 
 def basis_by_hand(mode, rows):
@@ -219,11 +217,8 @@ def test_what_a_combination_chooses(arguments, averages, width, scale):
     for name, value in arguments.items():
         if name in ("width", "scale") and not isinstance(value, str):
             assert getattr(model, name + "_") == value
-
-
-def test_em_moves_a_width_also_where_the_scale_is_chosen():
-    model = PCVMClassifier(width="em", scale="auto").fit(X, WORDS)
-    assert model.width_ != pytest.approx(median_distance(X), rel=1e-3)
+    if arguments.get("width") == "em":  # moves it
+        assert model.width_ != pytest.approx(median_distance(X[:40]), rel=1e-3)
 
 
 PCVM, MPCVM, UP = PCVMClassifier, MPCVMClassifier, {"estimation": "bottom-up"}
@@ -301,13 +296,6 @@ def test_components_are_modes_where_cells_are_found_class_by_class():
 
 
 # --- real data -------------------------------------------------------------------------------------
-
-
-def test_ripley_mixture_is_near_the_bayes_error():
-    rows, y = ripley_mixture(250, random_state=0)
-    new, truth = ripley_mixture(4000, random_state=1)
-    model = PCVMClassifier(random_state=0).fit(rows, y)
-    assert np.mean(model.predict(new) != truth) <= 0.105  # Bayes: about 0.08
 
 
 @pytest.mark.slow  # of the default on real data there is Ripley's, too

@@ -159,10 +159,9 @@ def test_a_problem_of_another_kernel_is_that_of_its_rows(kernel, widths):
 
 
 def test_ranks_are_weighed_where_columns_are_skewed(weighed):
-    assert set(weighed.selection_.kernels) == {
-        *("rbf", "laplacian", "rbf of ranks", "laplacian of ranks")
-    }
-    assert weighed.selection_.kernels["rbf of ranks"] > 0.4
+    kernels = weighed.selection_.kernels
+    assert set(kernels) == {"rbf", "laplacian", "rbf of ranks", "laplacian of ranks"}
+    assert kernels["rbf of ranks"] > 0.4
     X, label = blobs(N, seed=1)
     plain = PCVMClassifier(random_state=0).fit(X, label)
     assert set(plain.selection_.kernels) == {"rbf", "laplacian"}
@@ -202,9 +201,8 @@ def test_modes_of_several_kernels_are_modes_of_their_problems(weighed):
 
 def test_the_unit_of_the_features_is_the_unit_of_the_widths():
     one, other = (PCVMClassifier(random_state=0).fit(u * ROWS, LABELS) for u in (1.0, 1024.0))
-    np.testing.assert_allclose(
-        other.predict_proba(1024.0 * ROWS), one.predict_proba(ROWS), rtol=0, atol=1e-6
-    )
+    found, wanted = other.predict_proba(1024.0 * ROWS), one.predict_proba(ROWS)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6)
 
 
 def test_far_from_all_rows_nothing_is_sure_of_ranks_either(weighed):
@@ -222,14 +220,10 @@ def test_weights_of_kernels_are_shown(weighed):
     assert titles[0] == f"{heaviest}\nweight {share:.2f}"
 
 
-def test_vectors_of_a_projected_average_are_of_the_first_kernel(weighed):
-    found = project(weighed, ROWS, LABELS, size=5).classifier
-    assert found.kernel == "rbf"
-    np.testing.assert_array_equal(found.width_, weighed.selection_.of_kernel("rbf").best.width)
-    assert to_c(found)
-
-
-def test_few_vectors_match_an_average_of_the_first_kernel():
+def test_few_vectors_match_an_average_of_the_first_kernel(weighed):
+    own = project(weighed, ROWS, LABELS, size=5).classifier
+    assert own.kernel == "rbf"
+    np.testing.assert_array_equal(own.width_, weighed.selection_.of_kernel("rbf").best.width)
     few = PCVMClassifier(n_vectors=5, random_state=0).fit(ROWS, LABELS)
     first = PCVMClassifier(kernel="rbf", random_state=0).fit(ROWS, LABELS)
     found = project(first, ROWS, LABELS, size=5).classifier
@@ -237,15 +231,14 @@ def test_few_vectors_match_an_average_of_the_first_kernel():
     np.testing.assert_array_equal(few.feature_widths_, np.broadcast_to(found.width_, 2))
     assert not few.selection_.kernels
     assert to_c(few)
+    assert to_c(own)
 
 
 def test_one_kernel_is_fitted_where_nothing_is_averaged_over_widths():
     for arguments in ({"estimation": "em"}, {"width": 1.5}, {"width": 1.5, "scale": "auto"}):
-        one, rbf = (
-            PCVMClassifier(kernel=kernel, random_state=0, **arguments).fit(ROWS, LABELS)
-            for kernel in ("auto", "rbf")
-        )
-        np.testing.assert_array_equal(one.predict_proba(ROWS), rbf.predict_proba(ROWS))
+        models = (PCVMClassifier(kernel=k, random_state=0, **arguments) for k in ("auto", "rbf"))
+        found = (each.fit(ROWS, LABELS).predict_proba(ROWS) for each in models)
+        np.testing.assert_array_equal(*found)
 
 
 def test_machines_that_weigh_no_kernels_refuse_to():

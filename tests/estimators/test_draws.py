@@ -119,15 +119,13 @@ def test_statistics_of_trajectories_are_of_the_draws(fitted):
 
 def test_lp_is_the_log_posterior_and_the_energy_exceeds_it_by_that_of_normal_momenta():
     """Of 1000 draws with 6 momenta each the mean square is .1 from one with a probability of 5e-8."""
-    model = pcvm.PCVMClassifier(
-        **ONE | {"options": pcvm.PosteriorOptions(250, 1000), "hyperprior": PRIOR}
-    )
+    long = {"options": pcvm.PosteriorOptions(250, 1000), "hyperprior": PRIOR}
+    model = pcvm.PCVMClassifier(**ONE | long)
     tree = model.fit(ROWS, TARGETS["two"]).idata_
     Phi = design_matrix("rbf", ROWS, model.relevance_vectors_, 2.0)
     problem = Problem(Phi, SIGNS, None, PRIOR)
-    latent, weight, bias = (
-        values_of(tree, "posterior", name) for name in ("latent", "weight", "bias")
-    )
+    names = ("latent", "weight", "bias")
+    latent, weight, bias = (values_of(tree, "posterior", each) for each in names)
     np.testing.assert_allclose(weight @ Phi.T + bias[:, None], latent, rtol=1e-9)
     density = values_of(tree, "log_likelihood", "label").sum(axis=1)
     density += [problem.log_prior(*each) for each in zip(weight, bias, strict=True)]

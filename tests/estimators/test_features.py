@@ -164,11 +164,10 @@ def test_a_regression_learns_them():
     assert regressor.feature_relevance_[5:].max() < regressor.feature_relevance_[[0, 1, 3]].min()
 
 
+UP = {"estimation": "bottom-up", "options": pcvm.BottomUpOptions(tol=1e-2)}
 MAKERS = [
     pcvm.RVMClassifier(cv=2, random_state=0),
-    pcvm.PCVMClassifier(
-        estimation="bottom-up", options=pcvm.BottomUpOptions(tol=1e-2), cv=2, random_state=0
-    ),
+    pcvm.PCVMClassifier(**UP, cv=2, random_state=0),
     pcvm.PCVMClassifier(hyperprior="jeffreys", cv=2, random_state=0),
     pcvm.PCVMClassifier(estimation="em", random_state=0),
     pcvm.SparseProbitClassifier(features="kernel", width="auto", prior="laplace", gamma=10.0),
@@ -216,10 +215,8 @@ def test_what_else_takes_the_widths(model):
 
 
 def test_chunks_have_the_widths_of_the_rows_in_memory():
-    both = [
-        pcvm.PCVMClassifier(kernel="rbf", basis=40, memory_limit=limit, random_state=0).fit(X, Y)
-        for limit in (None, 2e6)
-    ]
+    model = pcvm.PCVMClassifier(kernel="rbf", basis=40, random_state=0)
+    both = [clone(model).set_params(memory_limit=each).fit(X, Y) for each in (None, 2e6)]
     np.testing.assert_allclose(both[1].feature_widths_, both[0].feature_widths_)
     np.testing.assert_allclose(both[1].component_weights_, both[0].component_weights_, atol=1e-6)
     assert both[1].score(NEW, TRUTH) == pytest.approx(both[0].score(NEW, TRUTH), abs=0.03)

@@ -100,10 +100,8 @@ def test_is_wider_away_from_the_rows_and_narrower_with_more(model):
     rows, label = blobs(240, seed=5, fixed=True)
     if isinstance(model, pcvm.MPCVMClassifier):
         label = np.where((label > 0) & (rows[:, 1] > 0), 2, label > 0)
-    few, many = (
-        np.ptp(model.fit(rows[:n], label[:n]).predict_interval(NEW), axis=-1).max(axis=1)
-        for n in (60, 240)
-    )
+    ends = (model.fit(rows[:n], label[:n]).predict_interval(NEW) for n in (60, 240))
+    few, many = (np.ptp(each, axis=-1).max(axis=1) for each in ends)
     assert many[-1] > 1.2 * np.median(many[:8])
     assert np.median(many[:8]) < 0.8 * np.median(few[:8])
 
@@ -184,28 +182,17 @@ def test_a_pipeline_and_a_search_have_those_of_their_last_step_on_transformed_ro
     pipeline = make_pipeline(StandardScaler(), pcvm.PCVMClassifier(width="shared"))
     search = GridSearchCV(pipeline, {"pcvmclassifier__kernel": ["auto"]}, cv=2).fit(X, LABEL)
     pipeline.fit(X, LABEL)
-    last = make_pipeline(alone)
-    for model, rows in (
-        (pipeline, NEW),
-        (search, NEW),
-        (search.best_estimator_, NEW),
-        (FrozenEstimator(pipeline), NEW),
-        (make_pipeline("passthrough", pipeline), NEW),
-        (last, new),
-        (alone, new),
-    ):
+    whole = [pipeline, search, search.best_estimator_, FrozenEstimator(pipeline)]
+    whole += [make_pipeline("passthrough", pipeline)]
+    given = [(each, NEW) for each in whole] + [(make_pipeline(alone), new), (alone, new)]
+    for model, rows in given:
         found = pcvm.predict_interval(model, rows, probability=0.5)
         np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 def test_of_transformed_targets_they_are_those_of_the_given_ones():
-    regressor = pcvm.RVMRegressor(
-        estimation="posterior",
-        basis=5,
-        width=2.0,
-        options=pcvm.PosteriorOptions(20, 100),
-        random_state=1,
-    )
+    few = {"basis": 5, "width": 2.0, "options": pcvm.PosteriorOptions(20, 100)}
+    regressor = pcvm.RVMRegressor(estimation="posterior", random_state=1, **few)
     target = 100.0 * np.sin(X[:, 0]) + 7.0
     with warnings.catch_warnings():  # of so few draws
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -33,16 +33,10 @@ SINGLE = pcvm.EMOptions(kernel_dtype="float32")
 
 TIGHT = {"width": 1.5, "options": pcvm.EMOptions(tol=1e-10)}
 GIVEN = TIGHT | {"basis": pcvm.choose_basis(X, WORDS, 40, random_state=0)}
-LONG = {
-    "width": 1.0,
-    "options": pcvm.EMOptions(tol=1e-8, max_iter=20_000),
-    "basis": (THREE[::4], TREES[::4]),
-}
-PROPER = LONG | {
-    "hyperprior": "plug_in",
-    "bias": False,
-    "options": pcvm.EMOptions(tol=1e-7, max_iter=20_000),
-}
+PATIENT, LESS = (pcvm.EMOptions(tol=tol, max_iter=20_000) for tol in (1e-8, 1e-7))
+LONG = {"width": 1.0, "options": PATIENT, "basis": (THREE[::4], TREES[::4])}
+PROPER = LONG | {"hyperprior": "plug_in", "bias": False, "options": LESS}
+PLAIN = {"options": TIGHT["options"]}
 KERNEL = {"features": "kernel", "width": 1.0, "options": pcvm.EMOptions(tol=1e-7), "basis": X[:8]}
 BOTTOM_UP = {"estimation": "bottom-up", "width": 1.5, "basis": 30, "class_weight": "balanced"}
 BALANCED = {"width": 1.5, "class_weight": "balanced"}
@@ -59,14 +53,8 @@ CASES = {
     "PCVM on every row": (PCVM(**TIGHT), "eighty", 5e5, 1e-8, "weight_"),
     "PCVM, bottom-up": (PCVM(**BOTTOM_UP), "two", 1e6, 1e-8, "weight_"),
     "PCVM, bottom-up, logit": (PCVM(**BOTTOM_UP, likelihood="logit"), "two", 1e6, 1e-8, "weight_"),
-    "sparse, linear": (SPARSE(options=TIGHT["options"]), "more", 2e4, 1e-8, "coef_"),
-    "sparse, quadratic": (
-        SPARSE(features="quadratic", options=pcvm.EMOptions(tol=1e-10)),
-        "more",
-        2e4,
-        1e-8,
-        "coef_",
-    ),
+    "sparse, linear": (SPARSE(**PLAIN), "more", 2e4, 1e-8, "coef_"),
+    "sparse, quadratic": (SPARSE(**PLAIN, features="quadratic"), "more", 2e4, 1e-8, "coef_"),
     "sparse, laplace": (SPARSE(**KERNEL, prior="laplace"), "two", 2e5, 1e-6, "bias_"),
     "sparse, jeffreys": (SPARSE(**KERNEL, prior="jeffreys"), "more", 2e5, 1e-6, "bias_"),
     "mPCVM1": (MPCVM(hyperprior="jeffreys", **LONG), "three", 3e5, 1e-7, None),
@@ -184,9 +172,11 @@ def test_a_width_of_relevance_vectors_is_chosen_on_some_rows(monkeypatch):
     assert model.log_evidence_ == pytest.approx(whole.log_evidence_, abs=1e-8)
 
 
-def test_single_precision_is_close():
+def test_single_precision_is_close_also_of_rows_in_a_file(tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     whole = PCVM(width=1.5, basis=50).fit(X, WORDS)
-    single = clone(whole).set_params(memory_limit=1e6, options=SINGLE).fit(X, WORDS)
+    single = clone(whole).set_params(memory_limit=1e6, options=SINGLE).fit(mapped, WORDS)
     np.testing.assert_allclose(single.predict_proba(X), whole.predict_proba(X), atol=1e-4)
 
 
@@ -218,18 +208,7 @@ def test_features_of_many_rows_need_no_matrix_of_rows_by_rows():
     assert SPARSE().fit(rows, rows[:, 0] + 0.5 * rows[:, 1] ** 2 > 0.2).selected_.tolist() == [0]
 
 
-def test_rows_mapped_from_a_file(tmp_path):
-    np.save(tmp_path / "X.npy", X)
-    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    wanted = PCVM(width=1.5, basis=30, memory_limit=1e6).fit(X, WORDS)
-    found = PCVM(width=1.5, basis=30, memory_limit=1e6).fit(mapped, WORDS)
-    np.testing.assert_array_equal(found.weight_, wanted.weight_)
-
-
-BATCH = {"width": 1.0, "method": "batch"}
-TOP_DOWN = {"width": 1.0}
-
-
+BATCH, TOP_DOWN = {"width": 1.0, "method": "batch"}, {"width": 1.0}
 IMPOSSIBLE_LIMITS = [
     (PCVM(), "two", 100.0, "memory_limit=100 bytes is too small for 400 bases"),
     (PCVM(width="em"), "two", 1e9, "width='em'.*rows in chunks"),
@@ -320,9 +299,8 @@ def test_bad_dask_input_is_named(model, rows, y, words):
 def test_relevance_vectors_of_dask_rows_need_no_column_of_all_rows():
     """In memory 64 candidates and the vectors of 100,000 rows are 50 MB and more."""
     rows, label = blobs(100_000, seed=96)
-    model = RVM(
-        width=1.5, basis=rows[:40], memory_limit=4e6, options=pcvm.EvidenceOptions(max_iter=3)
-    )
+    given = {"basis": rows[:40], "options": pcvm.EvidenceOptions(max_iter=3)}
+    model = RVM(width=1.5, memory_limit=4e6, **given)
     lazy, y = da.from_array(rows, chunks=(20_000, 2)), da.from_array(label, chunks=20_000)
     with pytest.warns(UserWarning, match="max_iter"):
         model.fit(lazy[:2000], y[:2000])

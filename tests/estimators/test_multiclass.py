@@ -51,9 +51,8 @@ def test_fitted_attributes(estimator):
 @pytest.mark.parametrize("estimator", ALL, ids=str)
 def test_the_width_is_that_of_the_smallest_log_loss(estimator):
     by_em = estimator.estimation == "em" or vars(estimator).get("hyperprior") == "jeffreys"
-    options = (
-        pcvm.EMOptions(max_iter=30, tol=1e-4) if by_em else pcvm.BottomUpOptions.quick(max_iter=30)
-    )
+    quick = pcvm.BottomUpOptions.quick(max_iter=30)
+    options = pcvm.EMOptions(max_iter=30, tol=1e-4) if by_em else quick
     given = {"width": "shared", "random_state": 0, "cv": 3, "options": options}
     model = clone(estimator).set_params(**given).fit(X[:36], Y[:36])
     assert model.width_ == model.widths_[model.width_scores_.argmax()]
@@ -66,9 +65,8 @@ def test_the_width_is_that_of_the_smallest_log_loss(estimator):
 @pytest.mark.parametrize("kind", [MPCVM, MRVM])
 def test_the_width_is_that_of_the_best_sum_over_classes(kind, method):
     some, label = X[:60], CLASS[:60]
-    model = kind(
-        estimation="bottom-up", width=method, basis=20, options=pcvm.BottomUpOptions(max_iter=400)
-    ).fit(some, Y[:60])
+    given = {"estimation": "bottom-up", "options": pcvm.BottomUpOptions(max_iter=400)}
+    model = kind(width=method, basis=20, **given).fit(some, Y[:60])
     assert model.width_ == model.widths_[model.width_scores_.argmax()]
     rows = choose_rows(some, label, 20, random_state=0)
     width, centres, wanted = model.widths_[3], X[rows], 0.0
@@ -122,20 +120,15 @@ def test_errors_near_the_papers(load, limits):
     for paper, how, limit in zip(PAPERS.values(), options, limits, strict=True):
         errors = []
         for train, test in StratifiedShuffleSplit(5, test_size=0.2, random_state=0).split(X, y):
-            model = make_pipeline(
-                StandardScaler(),
-                MPCVM(**paper, width=width, options=how),
-            )
+            model = make_pipeline(StandardScaler(), MPCVM(**paper, width=width, options=how))
             errors.append(100 * (1 - model.fit(X[train], y[train]).score(X[test], y[test])))
         assert np.mean(errors) <= limit
 
 
 @not_converged
 def test_other_hyperpriors():
-    named = [
-        {"hyperprior": n, "options": pcvm.EMOptions(max_iter=100, tol=1e-4)}
-        for n in ("jeffreys", "chen2009", "plug_in")
-    ]
+    short = pcvm.EMOptions(max_iter=100, tol=1e-4)
+    named = [{"hyperprior": n, "options": short} for n in ("jeffreys", "chen2009", "plug_in")]
     for options in (*named, {"bias": False}):
         model = MPCVM(width=1.0, **options).fit(X, Y)
         assert model.score(X, Y) > 0.7
@@ -145,9 +138,8 @@ def test_other_hyperpriors():
 
 def test_the_papers_search_stays_reachable():
     X, y, _ = three_blobs(90)
-    paper, quick = (
-        MRVM(width=1.5, options=each).fit(X, y) for each in (pcvm.BottomUpOptions(), None)
-    )
+    both = pcvm.BottomUpOptions(), None
+    paper, quick = (MRVM(width=1.5, options=each).fit(X, y) for each in both)
     Phi, piece = rbf(squared_distances(X, X), 1.5), MultinomialProbit(3)
     known = Problem(Phi, y, None, pcvm.Hyperprior.jeffreys(), piece, bias="none", shared=True)
     for model, options in ((paper, pcvm.BottomUpOptions()), (quick, pcvm.BottomUpOptions.quick())):
@@ -169,9 +161,8 @@ def test_a_quick_search_that_ends_empty_gives_way(monkeypatch):
     X, y, _ = three_blobs(60)
     model = MRVM(width=1.5).fit(X, y)
     assert searched == [2, 1]
-    np.testing.assert_array_equal(
-        model.weight_, MRVM(width=1.5, options=pcvm.BottomUpOptions()).fit(X, y).weight_
-    )
+    wanted = MRVM(width=1.5, options=pcvm.BottomUpOptions()).fit(X, y)
+    np.testing.assert_array_equal(model.weight_, wanted.weight_)
 
 
 def test_more_bases_than_rows_by_which_cells_are_found(monkeypatch):

@@ -84,9 +84,8 @@ def has_converged(model):
 def test_its_status_is_what_its_chains_say(fitted):
     wanted = pcvm.Status.CONVERGED if has_converged(fitted) else pcvm.Status.ITERATION_LIMIT
     assert fitted.status_ is wanted
-    assert (
-        fitted.status_ is pcvm.Status.CONVERGED
-    ) or fitted.n_iter_ > 0.5 * fitted.options.max_iter
+    is_long = fitted.n_iter_ > 0.5 * fitted.options.max_iter
+    assert is_long or fitted.status_ is pcvm.Status.CONVERGED
     assert fitted.idata_["convergence"]["rhat"].dims == ()
     # what is kept of the chains agrees as closely as so few draws can
     kept = fitted.idata_["posterior"].to_dataset()[["latent"]]
@@ -144,7 +143,7 @@ def test_other_pieces(arguments):
     assert model.score(X, LABEL) > 0.8
 
 
-def test_it_is_the_same_by_seed_pickled_in_threads_and_from_repeated_rows(fitted):
+def test_it_is_the_same_by_seed_pickled_and_in_threads(fitted):
     expected = fitted.predict_proba(X)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(X), expected)
     assert fitted.score(X, LABEL) > 0.8
@@ -154,11 +153,6 @@ def test_it_is_the_same_by_seed_pickled_in_threads_and_from_repeated_rows(fitted
     assert len(again.idata_["convergence"]["width"]) > 1
     np.testing.assert_array_equal(again.predict_proba(X), of_widths.predict_proba(X))
     model = pcvm.PCVMClassifier(**FEW | SHORT, width=1.5)
-    twice = np.append(np.arange(60), np.arange(20))
-    weight = np.where(np.arange(60) < 20, 2.0, 1.0)
-    repeated = clone(model).fit(X[twice], LABEL[twice]).predict_proba(X)
-    weighted = clone(model).fit(X, LABEL, sample_weight=weight).predict_proba(X)
-    np.testing.assert_allclose(repeated, weighted, rtol=1e-6)
     balanced = clone(model).set_params(class_weight={LABEL.min(): 5.0, LABEL.max(): 0.5})
     assert balanced.fit(X, LABEL).predict_proba(X)[:, 1].mean() < expected[:, 1].mean()
 

@@ -61,9 +61,8 @@ def test_the_matrix_of_the_rbf_gives_the_fit_of_the_rbf(machine, y):
 
 def test_rows_of_weight_zero_have_no_basis_function():
     weight = np.r_[np.zeros(10), np.ones(40), np.full(10, 2.0)]
-    given = pcvm.PCVMClassifier(kernel="precomputed", scale="auto").fit(
-        K, LABEL, sample_weight=weight
-    )
+    given = pcvm.PCVMClassifier(kernel="precomputed", scale="auto")
+    given.fit(K, LABEL, sample_weight=weight)
     plain = pcvm.PCVMClassifier(width=WIDTH, scale="auto").fit(X, LABEL, sample_weight=weight)
     np.testing.assert_allclose(given.predict_proba(K_NEW), plain.predict_proba(NEW), atol=1e-9)
     assert given.support_.min() >= 10
@@ -118,9 +117,8 @@ def test_select_chooses_the_scale_alone(method):
 def test_folds_of_scikit_learn_take_rows_and_columns():
     given = pcvm.PCVMClassifier(kernel="precomputed", estimation="em", scale=1.0)
     one = cross_val_predict(given, K, LABEL, cv=3, method="predict_proba")
-    other = cross_val_predict(
-        pcvm.PCVMClassifier(width=WIDTH), X, LABEL, cv=3, method="predict_proba"
-    )
+    plain = pcvm.PCVMClassifier(width=WIDTH)
+    other = cross_val_predict(plain, X, LABEL, cv=3, method="predict_proba")
     np.testing.assert_allclose(one, other, atol=1e-9)
     search = GridSearchCV(given, {"scale": [0.5, 2.0]}, cv=3).fit(K, LABEL)
     assert search.best_estimator_.predict(K_NEW).shape == (25,)

@@ -35,13 +35,26 @@ def test_all_rows_as_given_centres_change_nothing():
     np.testing.assert_array_equal(given.width_selection_.log_loss, whole.width_selection_.log_loss)
 
 
-def test_the_estimator_and_the_model_agree():
-    model = pcvm.pcvm_model(X, WORDS, width=1.2, basis=15, hyperprior=pcvm.Hyperprior.plug_in())
+KERNEL = {"features": "kernel", "width": 1.2, "basis": 15, "prior": "jeffreys"}
+PLUG_IN = {"width": 1.2, "basis": 15, "hyperprior": "plug_in"}
+PROPER = PLUG_IN | {"hyperprior": pcvm.Hyperprior.plug_in()}
+AGREE = [
+    (pcvm.PCVMClassifier(**PLUG_IN), pcvm.pcvm_model, PROPER),
+    (pcvm.SparseProbitClassifier(**KERNEL), pcvm.sparse_probit_model, KERNEL),
+]
+
+
+@pytest.mark.parametrize(("classifier", "make", "given"), AGREE)
+def test_the_estimator_and_the_model_agree(classifier, make, given):
+    model = make(X, WORDS, **given)
     assert model["centres"].get_value().shape == (15, 2)
-    result = map_result(model)
-    classifier = pcvm.PCVMClassifier(width=1.2, basis=15).fit(X, WORDS)
-    wanted = result["optimizer_result"]["log_posterior"].item()
-    assert classifier.log_posterior_ == pytest.approx(wanted, abs=1e-8)
+    wanted = map_result(model)["optimizer_result"]["log_posterior"].item()
+    assert classifier.fit(X, WORDS).log_posterior_ == pytest.approx(wanted, abs=1e-8)
+    assert classifier.score(X, WORDS) > 0.7
+
+
+def test_a_basis_of_plain_features_is_refused():
+    refused("basis was given with features='linear'", pcvm.sparse_probit_model, X, WORDS, basis=20)
 
 
 @pytest.mark.parametrize("method", ["cv", "evidence", "validity", "em"])
@@ -83,33 +96,19 @@ def test_relevance_vector_machines():
     np.testing.assert_array_equal(several.relevance_vectors_, X[several.support_])
     assert several.decision_function(X).shape == (90, 3)
     for star in (False, True):
-        drawn, given = (
-            pcvm.RVMRegressor(width=1.2, basis=basis, star=star).fit(X, LABEL)
-            for basis in (20, X[rows])
-        )
+        both = (pcvm.RVMRegressor(width=1.2, basis=each, star=star) for each in (20, X[rows]))
+        drawn, given = (each.fit(X, LABEL) for each in both)
         mean, std = drawn.predict(X, return_std=True)
         np.testing.assert_array_equal((mean, std), given.predict(X, return_std=True))
         assert (std > 0).all()
         assert np.mean((mean - LABEL) ** 2) < 0.8
 
 
-def test_sparse_probit():
-    machine = pcvm.SparseProbitClassifier(features="kernel", width=1.2, basis=20).fit(X, WORDS)
-    given = {"features": "kernel", "width": 1.2, "basis": 20}
-    result = map_result(pcvm.sparse_probit_model(X, WORDS, **given, prior="jeffreys"))
-    wanted = result["optimizer_result"]["log_posterior"].item()
-    assert machine.log_posterior_ == pytest.approx(wanted)
-    assert machine.score(X, WORDS) > 0.7
-    refused("basis was given with features='linear'", pcvm.sparse_probit_model, X, WORDS, basis=20)
-
-
 def test_few_bases_lose_little():
     X, y = ripley_mixture(400, random_state=0)
     X_test, y_test = ripley_mixture(2000, random_state=1)
-    whole, few = (
-        pcvm.PCVMClassifier(width=0.5, basis=basis).fit(X, y).score(X_test, y_test)
-        for basis in (None, 40)
-    )
+    models = (pcvm.PCVMClassifier(width=0.5, basis=each) for each in (None, 40))
+    whole, few = (each.fit(X, y).score(X_test, y_test) for each in models)
     assert few > whole - 0.01
 
 

@@ -235,9 +235,8 @@ def test_derived_sets(data_folder):
     assert len(np.unique(load("thyroid_training", folder=data_folder).y)) == 2
 
 
-OPENML_IRIS = datasets.Source(
-    150, 4, "openml.org", ("iris_61.csv",), classes=3, openml=61, openml_target="class"
-)
+NUMBER = {"openml": 61, "openml_target": "class"}
+OPENML_IRIS = datasets.Source(150, 4, "openml.org", ("iris_61.csv",), classes=3, **NUMBER)
 
 
 def answered(monkeypatch, folder, source=OPENML_IRIS):

@@ -4,17 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import (
-    IMPROPER,
-    PROPER,
-    blobs,
-    classes,
-    papers_step,
-    problem,
-    refused,
-    response_mean,
-    sinc,
-)
+from problems import blobs, classes, papers_step, problem, refused, response_mean, sinc
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_bottom_up, fit_rvm
@@ -71,7 +61,7 @@ def test_clipping_ends_below_the_maximum():
     assert fit_em(given_).log_posterior > clipped.log_posterior + 0.1
 
 
-@pytest.mark.parametrize("prior", [IMPROPER["jeffreys"], PROPER["heavy"]], ids=str)
+@pytest.mark.parametrize("prior", [Hyperprior.jeffreys(), Hyperprior(1.0, 0.01, 0.5, 1.0)], ids=str)
 def test_the_step_of_several_scores_by_hand(prior):
     """Lyu et al. (2020) eqs. 28-29: weights at the old bias, wrong ones dropped, then the bias.
 
@@ -118,15 +108,11 @@ def test_the_best_of_several_starts_is_an_end_of_one_of_them():
 @pytest.mark.parametrize("kind", [AuthorsPCVM, starts.EightStartsPCVM])
 def test_classifiers_of_the_authors(kind):
     X, label = blobs(60, seed=5, fixed=True)
-    model = kind(
-        width=1.5, hyperprior="chen2009", options=EMOptions(max_iter=3000), random_state=0
-    ).fit(X, label)
+    given = {"hyperprior": "chen2009", "options": EMOptions(max_iter=3000), "random_state": 0}
+    model, again = (kind(width=1.5, **given).fit(X, label) for _ in range(2))
     assert model.status_ is Status.CONVERGED
     assert 0 < len(model.relevance_vectors_) < 30
     assert model.score(X, label) > 0.7
-    again = kind(
-        width=1.5, hyperprior="chen2009", options=EMOptions(max_iter=3000), random_state=0
-    ).fit(X, label)
     np.testing.assert_array_equal(again.weight_, model.weight_)
 
 

@@ -12,7 +12,7 @@ from pcvm_pymc.experiments import catalogue, pictures
 from pcvm_pymc.experiments.classifiers import CLASSIFIERS
 from pcvm_pymc.experiments.datasets import SOURCES
 from pcvm_pymc.experiments.reporting.reading import _table
-from pcvm_pymc.experiments.reporting.report import Report, table_html
+from pcvm_pymc.experiments.reporting.report import Report, _markdown_table, table_html
 from pcvm_pymc.experiments.reporting.sections import seconds_of_fits, sections_of
 from pcvm_pymc.experiments.statistics import MEASURES, average_ranks
 
@@ -65,13 +65,9 @@ def test_sentences_name_what_there_is():
     table = catalogue.sentences()
     assert tuple(table.columns) == catalogue.DEVIATION_COLUMNS
     runs = {each.run for each in catalogue.EXPERIMENTS.values()}
-    for column, known in (
-        ("run", runs),
-        ("measure", set(MEASURES)),
-        ("set", set(SOURCES)),
-        ("classifier", set(CLASSIFIERS)),
-        ("side", {"above", "below"}),
-    ):
+    known_of = {"run": runs, "measure": set(MEASURES), "set": set(SOURCES)}
+    known_of |= {"classifier": set(CLASSIFIERS), "side": {"above", "below"}}
+    for column, known in known_of.items():
         named = {name for each in table[column] if each != "*" for name in each.split(";")}
         assert named <= known, column
     assert table["sentence"].str.fullmatch(r"[A-Z0-9].*\.").all()
@@ -153,9 +149,8 @@ def test_time_is_ranked_beside_the_papers():
 
 
 def test_entries_are_escaped_and_rows_may_have_the_same_name():
-    table = pd.DataFrame(
-        {"<a>": ["<b>", 0.5, np.nan]}, index=pd.Index(["<i>", "x", "x"], name="set")
-    )
+    names = pd.Index(["<i>", "x", "x"], name="set")
+    table = pd.DataFrame({"<a>": ["<b>", 0.5, np.nan]}, index=names)
     page = table_html(table, pd.DataFrame({"a": [np.nan, -3.0, 1.0]}))
     for each in ("a", "b", "i"):
         assert f"&lt;{each}&gt;" in page
@@ -163,3 +158,10 @@ def test_entries_are_escaped_and_rows_may_have_the_same_name():
     assert page.count(">x</td>") == 2
     assert colours(page) == {"0.5": "#aed0ea"}
     assert "nan" not in page
+    text = "\n".join(
+        _markdown_table(pd.DataFrame({"<script>a": ["<img src=x>", "a|b", "p < 0.05"]}))
+    )
+    assert "<script" not in text
+    assert "<img" not in text
+    assert r"a\|b" in text
+    assert "p < 0.05" in text

@@ -36,10 +36,8 @@ BINS = 10
 #: of 1e-6, and a wrong spread is noticed by both with one of at least .7
 REPLICATIONS = 5000
 LEAST = 1e-3
-PRIORS = {
-    "fixed": pcvm.Hyperprior(2.0, 0.4, 2.0, 1.0),
-    "learned": pcvm.Hyperprior(2.0, 0.4, 2.0, 1.0, rate_shape=2.0),
-}
+FIXED = pcvm.Hyperprior(2.0, 0.4, 2.0, 1.0)
+PRIORS = {"fixed": FIXED, "learned": replace(FIXED, rate_shape=2.0)}
 
 
 # --- ranks and scores ---------------------------------------------------------------------------

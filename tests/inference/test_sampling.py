@@ -28,7 +28,7 @@ def small(seed=40, n=20, **options):
     return pcvm.pcvm_model(X, (label > 0).astype(int), **{"width": 1.2, **options})
 
 
-@pytest.mark.slow  # the moves are tested in tests/core/test_gibbs_widths.py, the whole by its calibration
+@pytest.mark.slow  # the moves are tested in tests/core/test_gibbs_moves.py, the whole by its calibration
 @pytest.mark.parametrize("n_features", [(), 2], ids=["one width", "one of each feature"])
 def test_gibbs_and_nuts_agree_on_an_unknown_width(n_features):
     X, label = ripley_mixture(50, random_state=1)

@@ -25,6 +25,7 @@ from pcvm_pymc import (
     save,
     sparse_probit_model,
 )
+from pcvm_pymc.core.em.own_terms import curvatures
 from pcvm_pymc.core.pieces.likelihoods import NoisyProbit
 from pcvm_pymc.model.graphs import numbers
 from pcvm_pymc.model.terms import OwnTerms
@@ -120,6 +121,8 @@ def test_steps_are_the_rounds_of_find_map_em():
     found = find_map_em(model, **QUIET)["em_trace"]["log_posterior"].values[1:4]
     np.testing.assert_allclose(found, trace, atol=1e-9)
     assert set(stats) == {"log_posterior", "n_active", "change", "moved", "promised"}
+    short = find_map_em(model, options=EMOptions(max_iter=1), **QUIET)["optimizer_result"]
+    assert (short["status"].item(), short["success"].item()) == ("ITERATION_LIMIT", False)
 
 
 def test_a_step_of_em_is_no_sampler_and_says_so():
@@ -194,6 +197,10 @@ def test_the_gradient_is_zero_at_the_mode(made):
     free = np.setdiff1d(moved, np.flatnonzero(zero))
     np.testing.assert_allclose(slope[free], 0.0, atol=1e-6)
     assert (slope[zero] <= own.problem.penalty[zero] + 1e-6).all()
+    where, unit = np.arange(0, len(vector), 3), np.eye(len(vector))
+    wanted = [-own.problem.product(vector, unit[i])[where] for i in where]
+    found = curvatures(own.problem, vector, where)
+    np.testing.assert_allclose(found, wanted, atol=1e-6 * np.abs(wanted).max())
     logp = model.compile_logp(jacobian=False)
     assert logp(point) == pytest.approx(
         result["optimizer_result"]["log_posterior"].item(), abs=1e-8
@@ -226,6 +233,13 @@ def weights_elsewhere():
     return model
 
 
+def nowhere():
+    model = with_intercepts()
+    with model:
+        pm.Potential("more", pt.log(0.0 * model["a"].sum()))
+    return model
+
+
 def centred():
     with pm.Model() as model:
         f = pcvm_latent(X, Y, width=1.3)
@@ -248,6 +262,7 @@ REFUSED = {
     r"no weights of the family; found 'beta' \(Normal\)": without_weights,
     "'magnitude' are in other terms": weights_elsewhere,
     r"no maximum: .*\{'tau'": centred,
+    "-inf at the start": nowhere,
     "'b' is a Laplace of unknown place or scale": declared(
         lambda eta: pm.Normal("z", eta + pm.Laplace("b", 0.0, pm.HalfNormal("s")), observed=LABEL)
     ),

@@ -78,7 +78,7 @@ def test_a_model_predicts_as_the_estimator(given, tmp_path):
     pcvm.save(result, tmp_path / "result.nc")
     stored = pcvm.load(tmp_path / "result.nc")
     fit = pcvm.RVMRegressor(width=1.3, basis=X[:12], std="weights")
-    fit.fit(X, Y, sample_weight=TIMES, noise_std=given.get("noise"))
+    fit.fit(X, Y, sample_weight=TIMES, noise=given.get("noise"))
     mean, std = fit.predict(NEW, return_std=True)
     for each in (result, stored):
         found = pcvm.predict(each, NEW)["predictions"].isel(chain=0, draw=0)
