@@ -3,6 +3,7 @@
 import logging
 
 import numpy as np
+import pymc as pm
 import pytest
 from problems import blobs, refused, sinc, three_blobs
 
@@ -43,6 +44,71 @@ def test_a_stop_at_the_limit_is_logged(caplog):
     with caplog.at_level(logging.WARNING):
         fit_evidence(model, options=EvidenceOptions(max_iter=2))
     assert "raise max_iter" in caplog.text
+
+
+# --- a noise of one's own -------------------------------------------------------------------------
+
+SPREAD = np.linspace(0.1, 0.3, 50)
+
+
+def by_hand(noise):
+    """Return the model of `sinc_model` by hand, with another noise."""
+    x, target = sinc(50, end=6.0)
+    with pm.Model() as model:
+        pm.Normal("t", pcvm.rvm_latent(x, width=2.0), noise(), observed=target)
+    return model
+
+
+def evidence(tree):
+    return tree["optimizer_result"]["log_evidence"].item()
+
+
+PRIORS = [(pm.Uniform, 0.2, 0.3), (pm.LogNormal, -1.0, 0.05), (pm.HalfNormal, 0.01)]
+
+
+@pytest.mark.parametrize(("kind", "numbers"), [(kind, rest) for kind, *rest in PRIORS])
+def test_the_prior_of_the_noise_counts_beside_the_evidence(kind, numbers):
+    x, target = sinc(50, end=6.0)
+    found = fit_evidence(by_hand(lambda: kind("s", *numbers)))
+    noise = found["posterior"]["s"].item()
+
+    def height(s):
+        known = evidence(fit_evidence(rvm_model(x, target, width=2.0, noise=s)))
+        return known + pm.logp(kind.dist(*numbers), s).eval()
+
+    assert evidence(found) == pytest.approx(
+        height(noise) - pm.logp(kind.dist(*numbers), noise).eval()
+    )
+    assert max(height(noise * share) for share in (0.9, 0.97, 1.03, 1.1)) < height(noise)
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        lambda: SPREAD * pm.HalfNormal("s", 1.0),
+        lambda: pm.math.sqrt(pm.HalfNormal("s", 1.0) ** 2 + SPREAD**2),
+        lambda: pm.HalfNormal("s", 1.0, shape=2)[np.arange(50) % 2],
+        lambda: pm.HalfNormal("s", 1.0, shape=50),
+        lambda: pm.HalfNormal("s", 1.0) + 0.5,
+    ],
+)
+def test_a_noise_that_is_no_free_scalar_is_refused_and_em_takes_it(noise):
+    refused(
+        r"noise of the likelihood depends on \['s'\].*find_map_em", fit_evidence, by_hand(noise)
+    )
+
+
+def test_known_noise_by_hand_is_the_builders():
+    x, target = sinc(50, end=6.0)
+    found, wanted = (
+        by_hand(lambda: pm.Data("sd", SPREAD)),
+        rvm_model(x, target, width=2.0, noise=SPREAD),
+    )
+    assert evidence(fit_evidence(found)) == pytest.approx(evidence(fit_evidence(wanted)), rel=1e-12)
+    with pm.Model() as model:
+        latent = pcvm.rvm_latent(x, width=2.0)
+        pm.StudentT("t", nu=pm.Gamma("nu", 2.0, 0.1), mu=latent, sigma=0.1, observed=target)
+    refused(r"\['nu'\] \(degrees of the likelihood\) is unknown", fit_evidence, model)
 
 
 # --- from the bottom up, and RVM* ----------------------------------------------------------------
