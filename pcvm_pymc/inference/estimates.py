@@ -57,7 +57,7 @@ def find_map_em(
     ----------
     model : pm.Model, optional
         Of a row of `FAMILY` that EM takes: from `pcvm_model`, `sparse_probit_model`, `mpcvm_model` or
-        `mrvm_model`; default: the model on the context stack. A width with a prior (called ``width``) of two
+        `mrvm_model`; default: the model on the context stack. A width with a prior, of two
         classes is optimised within EM by the corrected eq. 10. An unknown scale of the weights
         (``hyperprior="learned"``) has no joint mode with them: the point is the weights' mode at unit scale,
         ``rate = c``, where modes predict best. The hyperprior of ``rate`` may have little density there,
