@@ -7,10 +7,9 @@ import warnings
 from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields
-from functools import wraps
+from dataclasses import field, fields
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import joblib
 import numpy as np
@@ -29,10 +28,17 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS, blas_threads
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.estimators.candidates import OPTIONS, ChoiceOptions
-from pcvm_pymc.estimators.estimation import BY_ROWS, CHOSEN, OF_ESTIMATIONS, Estimation, is_named
+from pcvm_pymc.estimators.estimation import (
+    BY_ROWS,
+    CHOSEN,
+    OF_ESTIMATIONS,
+    Estimation,
+    estimator,
+    is_named,
+)
 from pcvm_pymc.estimators.features import Metric, relevance
 from pcvm_pymc.estimators.tables import TableReader, is_dask
-from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData, given_splits, group_numbers
+from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData, group_numbers
 
 _log = logging.getLogger(__name__)
 
@@ -123,25 +129,6 @@ class _Lines(logging.Handler):
 
 
 # --- the estimator -----------------------------------------------------------------------------
-
-
-@dataclass_transform(kw_only_default=True, eq_default=False)
-def estimator[T](cls: type[T]) -> type[T]:
-    """Return a class whose annotated fields are its arguments, which are given by name alone."""
-    made: Any = dataclass(kw_only=True, eq=False, repr=False)(cls)
-    by_name = made.__init__
-
-    @wraps(by_name)
-    def init(self: Any, *nameless: Any, **arguments: Any) -> None:
-        if nameless:
-            raise TypeError(
-                f"{cls.__name__} was given {validation.shown(nameless[0])} without a name; needed arguments "
-                f"by their names, as {cls.__name__}(kernel='rbf', width=1.5), and data in fit(X, y)"
-            )
-        by_name(self, **arguments)
-
-    made.__init__ = init
-    return made
 
 
 @estimator
@@ -353,10 +340,6 @@ class KernelMachine(TableReader, BaseEstimator):
                 "needed width='auto', 'shared' or 'cv', or leave it out"
             )
         return numbers
-
-    def _splits(self, X: Array, y: NDArray[Any], groups: Any) -> NDArray[np.bool_] | None:
-        """Return the folds of a splitter or an iterable in `cv`, see `given_splits`."""
-        return given_splits(vars(self).get("cv"), X, y, groups, of_labels=is_classifier(self))
 
     def _check_rows(self, data: TrainingData, *, n_modes: int = 1, n_scores: int = 1) -> None:
         """Log how long a fit to many rows takes; warn of rows and columns that mislead a choice of width.

@@ -32,7 +32,7 @@ from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.formulation import Formulation
 from pcvm_pymc.estimators.predictors import Average
 from pcvm_pymc.estimators.tables import is_dask, with_names
-from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData
+from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData, given_splits
 
 
 def _lazy(method: Any) -> Any:
@@ -144,7 +144,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         weight, group = None, self._groups(groups, len(rows))
         if sample_weight is not None or self.class_weight is not None:
             weight = self._row_weights(known, sample_weight)
-        splits = self._splits(rows, known, groups)
+        splits = given_splits(self, rows, known, groups)
         data = TrainingData(rows, known, weight, groups=group, splits=splits).counting()
         self.classes_, number = np.unique(data.label, return_inverse=True)
         n_classes = len(self.classes_)

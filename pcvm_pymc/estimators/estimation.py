@@ -1,7 +1,8 @@
 """What an estimation is: how an estimator is fitted, and which of its arguments belong to that."""
 
 from dataclasses import dataclass, field, fields
-from typing import Any, NoReturn, Self
+from functools import wraps
+from typing import Any, NoReturn, Self, dataclass_transform
 
 from pcvm_pymc.core.em import EMOptions
 from pcvm_pymc.core.pieces.validation import shown
@@ -19,6 +20,25 @@ OF_ESTIMATIONS = {
 #: a width that is chosen by held-out rows: one for each feature, or one
 CHOSEN = ("auto", "shared")
 BY_ROWS = (*CHOSEN, "cv")
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False)
+def estimator[T](cls: type[T]) -> type[T]:
+    """Return a class whose annotated fields are its arguments, which are given by name alone."""
+    made: Any = dataclass(kw_only=True, eq=False, repr=False)(cls)
+    by_name = made.__init__
+
+    @wraps(by_name)
+    def init(self: Any, *nameless: Any, **arguments: Any) -> None:
+        if nameless:
+            raise TypeError(
+                f"{cls.__name__} was given {shown(nameless[0])} without a name; needed arguments "
+                f"by their names, as {cls.__name__}(kernel='rbf', width=1.5), and data in fit(X, y)"
+            )
+        by_name(self, **arguments)
+
+    made.__init__ = init
+    return made
 
 
 def is_named(value: Any, *names: str) -> bool:

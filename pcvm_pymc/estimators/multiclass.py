@@ -10,6 +10,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood, MultinomialProbit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.classifier import KernelClassifier
+from pcvm_pymc.estimators.estimation import estimator
 from pcvm_pymc.estimators.modes import Modes, from_bottom_up
 from pcvm_pymc.estimators.pcvm import ESTIMATIONS
 
@@ -29,7 +30,7 @@ def _drawn(model: Any) -> base.Estimation:
     return Posterior.of(model, chooser=from_bottom_up(model, quick=True, options=None))
 
 
-@base.estimator
+@estimator
 class MPCVMClassifier(KernelClassifier):
     """Multi-class probabilistic classification vector machine: mPCVM1 and mPCVM2.
 
@@ -167,7 +168,7 @@ class MPCVMClassifier(KernelClassifier):
         return _FEW_BASES if self.estimation == "bottom-up" else most
 
 
-@base.estimator
+@estimator
 class MRVMClassifier(KernelClassifier):
     """Multi-class relevance vector machine with the multinomial probit: mRVM1 and mRVM2.
 

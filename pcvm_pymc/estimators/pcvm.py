@@ -9,7 +9,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.estimation import refuse
+from pcvm_pymc.estimators.estimation import estimator, refuse
 from pcvm_pymc.estimators.formulation import named_likelihood
 from pcvm_pymc.estimators.modes import Modes, automatic, averaged, from_bottom_up
 
@@ -47,7 +47,7 @@ ESTIMATIONS: dict[str, Any] = {
 }
 
 
-@base.estimator
+@estimator
 class PCVMClassifier(KernelClassifier):
     """Probabilistic classification vector machine: an average of posterior modes, or one of them.
 

@@ -30,11 +30,11 @@ from pcvm_pymc.core.pieces.validation import (
 from pcvm_pymc.core.probabilities import student_t_interval
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.estimation import refuse
+from pcvm_pymc.estimators.estimation import estimator, refuse
 from pcvm_pymc.estimators.evidence import Evidence, RegressionEvidence
 from pcvm_pymc.estimators.formulation import named_likelihood
 from pcvm_pymc.estimators.posterior import Posterior
-from pcvm_pymc.estimators.training import TrainingData
+from pcvm_pymc.estimators.training import TrainingData, given_splits
 
 _ROWS = 1024  # predicted at a time
 _CONSTRAINTS = base.constraints(
@@ -42,7 +42,7 @@ _CONSTRAINTS = base.constraints(
 )
 
 
-@base.estimator
+@estimator
 class RVMClassifier(KernelClassifier):
     """Relevance vector machine for two or more classes, fitted by maximising its evidence.
 
@@ -201,7 +201,7 @@ class RVMClassifier(KernelClassifier):
         return moments
 
 
-@base.estimator
+@estimator
 class RVMRegressor(RegressorMixin, base.KernelMachine):
     """Relevance vector machine for regression, fitted by maximising its evidence.
 
@@ -379,10 +379,9 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
             Rows of one group are held out together where the width is chosen, see `RVMClassifier.fit`.
         noise : array_like, shape (n_obs,), optional
             Known standard deviation of each row's normal noise, ``y_i ~ N(f(x_i), noise_i^2)``, in the
-            unit of y; none is estimated then. One number for all rows is the constructor's argument of this
-            name. `GaussianProcessRegressor` has variances, ``alpha``, among the arguments of its constructor.
-            Here it is one of `fit`, since it belongs to rows: folds and searches pass on what their rows have
-            (``set_fit_request(noise=True)``).
+            unit of y; none is estimated then. `GaussianProcessRegressor` has variances, ``alpha``, among the
+            arguments of its constructor. Here it is one of `fit`, since it belongs to rows: folds and
+            searches pass on what their rows have (``set_fit_request(noise=True)``).
 
         Returns
         -------
@@ -391,8 +390,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         Raises
         ------
         ValueError
-            For input or parameters that cannot be used; for a noise that is given and not within 1e-8 to 1e8
-            times the standard deviation of y.
+            For what cannot be used, as a noise beyond 1e-8 to 1e8 times the standard deviation of y.
         """
         estimation = self._begin()
         others: dict[str, Any] = {"groups": groups, "noise": noise}
@@ -402,7 +400,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         group, target = self._groups(groups, len(rows)), as_targets(target, len(rows))
         weight = None if sample_weight is None else as_weights(sample_weight, len(rows))
         known = self._known_noise(noise, target, estimation)
-        splits = self._splits(rows, target, groups)
+        splits = given_splits(self, rows, target, groups)
         data = TrainingData(
             rows, target, weight, groups=group, noise=known, splits=splits
         ).counting()
@@ -468,10 +466,8 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     def predict_interval(self, X: ArrayLike, *, probability: float = 0.89) -> Array:
         """Return equal-tailed intervals of new targets, noise included.
 
-        They are quantiles of the law that `predict` has mean and standard deviation of: normal; under
-        Student-t noise of a normal latent value with that noise; for ``estimation="posterior"`` of draws.
-        After a fit with known noise of each row they are intervals of the function, since the noise of new
-        rows is not known.
+        Quantiles of the normal of `predict`, of the latent normal with Student-t noise, or of the posterior's
+        draws; after a fit with known noise of each row without noise, as that of new rows is not known.
 
         Parameters
         ----------
@@ -490,15 +486,6 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
             Before a fit.
         ValueError
             If the rows or the probability cannot be used.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> x = np.linspace(-5, 5, 40)[:, None]
-        >>> y = np.sinc(x[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=40)
-        >>> low, high = RVMRegressor(width=1.0).fit(x, y).predict_interval(x).T
-        >>> float(np.mean((low < y) & (y < high))) > 0.8
-        True
         """
         check_real("probability", probability, 0.0, 1.0)
         new, likelihood = self._inputs(X), self._likelihood_.with_noise(self.noise_)

@@ -18,7 +18,7 @@ from pcvm_pymc.estimators.base import STREAMED
 from pcvm_pymc.estimators.candidates import Candidate
 from pcvm_pymc.estimators.chooser import choose
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, is_named
+from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, estimator, is_named
 from pcvm_pymc.estimators.formulation import ROUGH, Formulation, against_rest
 from pcvm_pymc.estimators.predictors import Mode, modes_of
 from pcvm_pymc.estimators.training import TrainingData
@@ -116,7 +116,7 @@ def _drawn(model: Any) -> Estimation:
     return SparsePosterior.of(model, chooser=SparseMode.of(model, options=None))
 
 
-@base.estimator
+@estimator
 class SparseProbitClassifier(KernelClassifier):
     """Sparse probit classifier, fitted by EM to its posterior mode.
 

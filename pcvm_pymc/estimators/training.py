@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import is_classifier
 from sklearn.model_selection import (
     GroupKFold,
     KFold,
@@ -198,20 +199,19 @@ def group_numbers(groups: Any, n_obs: int) -> NDArray[np.intp] | None:
     return np.unique(found, return_inverse=True)[1]
 
 
-def given_splits(
-    cv: Any, X: Array, y: NDArray[Any], groups: Any, *, of_labels: bool
-) -> NDArray[np.bool_] | None:
-    """Return which rows train and are held out in each fold of `cv`; None where it is a number of folds.
+def given_splits(model: object, X: Array, y: NDArray[Any], groups: Any) -> NDArray[np.bool_] | None:
+    """Return which rows train and are held out in each fold of an estimator's `cv`; None of a number.
 
     Raises
     ------
     ValueError
         If what it gives are no pairs of numbers of rows.
     """
+    cv = vars(model).get("cv")
     if cv is None or isinstance(cv, Integral):
         return None
     try:
-        folds = list(check_cv(cv, y, classifier=of_labels).split(X, y, groups))
+        folds = list(check_cv(cv, y, classifier=is_classifier(model)).split(X, y, groups))
         out = np.zeros((len(X), 2, len(folds)), dtype=bool)
         for k, (train, test) in enumerate(folds):
             out[train, 0, k], out[test, 1, k] = True, True

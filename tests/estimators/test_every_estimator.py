@@ -109,8 +109,8 @@ def test_scikit_learns_checks(estimator, check):
         MRVM(),
         RVM(),
         pcvm.RVMRegressor(),
-        OnePCVM(estimation="posterior", basis=5, width=1.0, options=OPTIONS(20, 60)),
-        OneMPCVM(estimation="posterior", basis=6, width=1.0, options=OPTIONS(20, 60)),
+        PCVM(estimation="posterior", basis=5, options=OPTIONS(20, 60)),
+        MPCVM(estimation="posterior", basis=6, options=OPTIONS(20, 60)),
     ]
 )
 def test_scikit_learns_slower_checks(estimator, check):
