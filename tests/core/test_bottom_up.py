@@ -180,7 +180,9 @@ def search_of(given_, result, options=None):
 LOG_POSTERIORS = [
     *(problem(60, seed=4, signs=False, shared=True, has_bias=each) for each in (True, False)),
     *(problem(60, seed=4, has_bias=each) for each in (True, False)),
-    two_classes(seed=4),
+    *(
+        two_classes(seed=4, width=each) for each in (3.0, 0.7)
+    ),  # without a bias in the end, and with one
 ]
 
 

@@ -208,6 +208,8 @@ def test_rows_are_left_out_with_their_copies():
     once = PCVM(width="shared").fit(X, Y, sample_weight=TIMES)
     copied = PCVM(width="shared").fit(X[COPIES], Y[COPIES])
     np.testing.assert_allclose(copied.held_out_, once.held_out_[COPIES], atol=1e-8)
+    twice = np.tile(X, (2, 1)), np.tile(Y, 2), np.tile(TIMES / 2, 2)  # copies with weights
+    np.testing.assert_allclose(answer(PCVM(width="shared").fit(*twice)), answer(once), atol=1e-8)
     found = pcvm.loo(copied, X[COPIES], Y[COPIES])
     alone = pcvm.loo(PCVM().fit(X, Y), X, Y)
     assert found.n_data_points == len(COPIES)
