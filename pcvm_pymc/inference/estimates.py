@@ -244,10 +244,10 @@ def fit_evidence(
         solve = partial(core.fit_rvm, given, method=method, noise_prior=prior)
     result, seconds = timed(lambda: solve(options=options), "evidence")
     values, groups = _of_rvm(parts, model, result) if is_rvm else ({}, {})
-    how = {"n_active": np.count_nonzero(result.weight)}
+    how: dict[str, Any] = {"n_active": np.count_nonzero(result.weight)}
     how |= {"method": f"evidence ({method})" if is_rvm else "bottom-up", "seconds": seconds}
-    values = point_values(model, parts, problem, result, values)
-    return pack_point(model, parts, values, result, groups, trace="evidence_trace", **how)
+    point = point_values(model, parts, problem, result, values)
+    return pack_point(model, parts, point, result, groups, trace="evidence_trace", **how)
 
 
 def _noise_prior(model: pm.Model, parts: Parts) -> core.NoisePrior | None:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pcvm_pymc.core.family import FAMILY, System, check_solver, systems_of
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood
-from pcvm_pymc.core.pieces.priors import Prior, hyperprior_from
+from pcvm_pymc.core.pieces.priors import hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, check_instance
 from pcvm_pymc.core.problem import Problem
@@ -35,11 +35,7 @@ type Values = Mapping[str, tuple[tuple[str, ...], Any]]
 
 
 def pack(
-    model: pm.Model,
-    parts: Parts | None,
-    values: Values,
-    groups: Mapping[str, Any],
-    **attrs: Any,
+    model: pm.Model, parts: Parts | None, values: Values, groups: Mapping[str, Any], **attrs: Any
 ) -> xr.DataTree:
     """Return draws in the groups of `pymc.sample`, with the data and the pieces of their model.
 
@@ -332,8 +328,8 @@ def likelihood_of(tree: xr.DataTree) -> Likelihood:
     return likelihood(**{name: float(constants[name]) for name in known})
 
 
-def rows_of(tree: xr.DataTree) -> tuple[str, tuple[System, ...]]:
-    """Return the kind of a result's bias (as in `Problem`), and the rows of `FAMILY` that fit its model.
+def rows_of(tree: xr.DataTree) -> tuple[Problem, tuple[System, ...]]:
+    """Return the pieces of a result's model, without its data, and the rows of `FAMILY` that fit it.
 
     Where weights share a precision, or have one each, rows of the other kind are left out.
 
@@ -346,22 +342,14 @@ def rows_of(tree: xr.DataTree) -> tuple[str, tuple[System, ...]]:
     pieces = json.loads(tree.attrs.get("pieces", "{}"))
     lacking = [name for name in ("hyperprior", "hyperparameter") if name not in data.variables]
     if lacking:
-        raise ValueError(
-            f"the result lacks {', '.join(lacking)}; needed one of a model from a builder"
-        )
+        raise ValueError(f"the result lacks {', '.join(lacking)}; needed one of a builder's model")
     sign = data["signs"].values if "signs" in data else None
-    kind = pieces.get("bias", "prior")
-    problem = without_data(sign, prior_of(tree), likelihood_of(tree), kind)
+    prior = hyperprior_from(data["hyperparameter"].values, data["hyperprior"].values)
+    problem = without_data(sign, prior, likelihood_of(tree), pieces.get("bias", "prior"))
     rows = tuple(row for row in systems_of(problem) if row.shared == problem.shared)
     if not rows:
         check_solver(problem, "nuts")  # it names the pieces
-    return problem.bias, rows
-
-
-def prior_of(tree: xr.DataTree) -> Prior:
-    """Return the hyperprior of a result of a model from a builder."""
-    data = tree["constant_data"].to_dataset()
-    return hyperprior_from(data["hyperparameter"].values, data["hyperprior"].values)
+    return problem, rows
 
 
 def target_of(tree: xr.DataTree) -> NDArray[Any]:
@@ -416,8 +404,8 @@ def kernel_of(tree: xr.DataTree, kernel: AnyKernel | None = None) -> KernelPiece
     data = tree["constant_data"].to_dataset()
     if "centres" not in data:
         raise ValueError(
-            "the model has no kernel, hence no centres; needed features='kernel'. For other features "
-            "give Phi itself: pm.set_data (see sparse_probit_model), or use SparseProbitClassifier"
+            "the model has no kernel, hence no centres; needed features='kernel', or Phi by pm.set_data (see "
+            "sparse_probit_model)"
         )
     if not {"kernel", "width"} & {*data.variables, *tree["posterior"].data_vars}:
         raise ValueError(RANDOM_KERNEL)

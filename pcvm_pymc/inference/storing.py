@@ -113,8 +113,7 @@ def _check_replaceable(path: Path, overwrite: bool) -> None:
     foreign = [str(each) for each in inner if each.name != "zarr.json" and "c" not in each.parts]
     if foreign:
         raise StoreError(
-            f"{path} has files that were not written here ({', '.join(foreign[:3])}), and would be lost; "
-            "move them, or name another place"
+            f"{path} has files not written here ({', '.join(foreign[:3])}), and would be lost; {_OTHER}"
         )
     if not overwrite:
         raise StoreError(f"{path} exists; use overwrite=True, or name another place")
@@ -125,8 +124,7 @@ def _check_netcdf(path: Path) -> None:
     missing = [name for name in ("h5netcdf", "h5py") if find_spec(name) is None]
     if missing:
         raise ImportError(
-            f"{path} is netCDF, for which {' and '.join(missing)} is missing; install pcvm-pymc[netcdf], or "
-            "name a folder for Zarr"
+            f"{path} is netCDF, for which {' and '.join(missing)} is missing; install pcvm-pymc[netcdf]"
         )
 
 
@@ -206,11 +204,7 @@ def load(path: str | Path) -> xr.DataTree:
     except Exception as error:  # libraries and their codecs have errors of many kinds
         raise StoreError(f"{path} cannot be read as {what} ({error}); {_REMEDY}") from None
     if writer is None and checksum is None:
-        warnings.warn(
-            f"{path} has no checksum, as one that was not written by save: damage cannot be told",
-            UserWarning,
-            stacklevel=2,
-        )
+        warnings.warn(f"{path} has no checksum of save: damage cannot be told", stacklevel=2)
     elif checksum != found:
         raise StoreError(f"{path} is damaged (its checksum differs); {_REMEDY}")
     return tree
