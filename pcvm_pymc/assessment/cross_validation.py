@@ -285,7 +285,7 @@ def _check_can_refit(posterior: xr.DataTree) -> None:
     drawn = ["width"] if "width" in posterior["posterior"] else list(results.nuisance_of(posterior))
     if drawn:
         raise ValueError(
-            f"the posterior has a {drawn[0]} that was drawn; needed a model with a number, for refits"
+            f"the posterior has a {drawn[0]} that was drawn; kfold needs a number there, to refit"
         )
 
 
@@ -295,6 +295,7 @@ def _refitting(
     """Return what fits posterior and MAP to some rows, without the bases on the others."""
     constants = posterior["constant_data"].to_dataset()
     pieces, rows = results.rows_of(posterior)
+    prior = pieces.hyperprior
     centres, inputs = constants["centres"].values, constants["X"].values
     Phi, basis_row = piece(X, centres), rows_under(centres, X)
     known = piece(inputs, centres)
@@ -305,9 +306,7 @@ def _refitting(
     is_gibbs = posterior["posterior"].attrs.get("sampler", "").startswith("Gibbs")
     if is_gibbs and not {"method", "nuts_sampler"} & set(options):
         options["method"] = "gibbs"
-    by_em = any("em" in row.solvers for row in rows) and not isinstance(
-        pieces.hyperprior, HalfHorseshoe
-    )
+    by_em = any("em" in row.solvers for row in rows) and not isinstance(prior, HalfHorseshoe)
 
     def refit(train: Array) -> dict[str, xr.DataTree]:
         bases = np.flatnonzero((basis_row < 0) | np.isin(basis_row, train))
@@ -319,7 +318,7 @@ def _refitting(
                 label[train],
                 likelihood=pieces.likelihood,
                 kernel=piece,
-                hyperprior=pieces.hyperprior,
+                hyperprior=prior,
                 bias=pieces.bias,
                 basis=centres[bases],
                 signs=constants["signs"].values[bases] if "signs" in constants else None,

@@ -299,7 +299,7 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
     of_rows = [name for name in OF_ROWS if name in data]
     if of_rows:
         raise ValueError(
-            f"the model has {of_rows[0]}, which loo does not take; take RVMRegressor, cross_validate"
+            f"the model has {of_rows[0]}, which loo does not take; use cross_validate on an RVMRegressor"
         )
     by_evidence = "evidence_trace" in tree
     if by_evidence and "precision" not in point:
@@ -360,7 +360,7 @@ def fitted_problems(
         how = "by projection" if hasattr(model, "projection_") else "bottom-up"
         how = "by draws" if hasattr(model, "idata_") else how
         raise ValueError(
-            f"the classifier is fitted {how}; needed posterior modes by EM ('em', 'average'), all vectors"
+            f"the classifier is fitted {how}; needed posterior modes by EM, without n_vectors"
         )
     check_same_rows(X, y=y, groups=groups)
     rows: Array = model._inputs(X)

@@ -148,10 +148,10 @@ def _check_choice(over: Any, method: Any, cv: Any, has_width: bool, **given: Any
     validation.check_whole("cv", cv, 2)
     if not isinstance(method, str) or method not in ("loo", "cv"):
         raise ValueError(
-            f"method={validation.shown(method)}; needed 'loo' or 'cv'. select_width has others for it"
+            f"method={validation.shown(method)}; needed 'loo' or 'cv'. select_width has more methods"
         )
     if method == "loo" and cv != 5:
-        raise ValueError(f"cv={cv!r} was given with method='loo', which has none; leave it at 5")
+        raise ValueError(f"cv={cv!r} was given with method='loo', without effect; leave it at 5")
     for name, value in given.items():
         if value is not None and name in over:
             raise ValueError(

@@ -255,12 +255,11 @@ def _noise_prior(model: pm.Model, parts: Parts) -> core.NoisePrior | None:
     noise = parts.nuisances.get("noise")
     if noise is None:
         return None
-    target = numbers(model.rvs_to_values[parts.observed])
-    weight = None if parts.sample_weight is None else numbers(parts.sample_weight)
-    if isinstance(op := noise.owner.op, HalfNormalRV) and np.allclose(
-        numbers(op.dist_params(noise.owner)[-1]), typical_size(target, weight)
-    ):
-        return None
+    if isinstance(op := noise.owner.op, HalfNormalRV):
+        weight = None if parts.sample_weight is None else numbers(parts.sample_weight)
+        size = typical_size(numbers(model.rvs_to_values[parts.observed]), weight)
+        if np.allclose(numbers(op.dist_params(noise.owner)[-1]), size):
+            return None
     value, at = Value(model, noise), noise.type()
     density = pm.compile([at], pm.logp(noise, at), mode="FAST_COMPILE")
     natural = np.exp if value.transform is None else value.backward

@@ -18,6 +18,7 @@ from pcvm_pymc.inference import results
 from pcvm_pymc.inference.chains import Drawn, GibbsRun, compile_sweeps, run_chains
 from pcvm_pymc.inference.convergence import convergence, keeping
 from pcvm_pymc.inference.display import Result
+from pcvm_pymc.inference.prediction import Seed
 from pcvm_pymc.inference.progress import WITHOUT_WIDGETS, progress_bars
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
@@ -28,7 +29,6 @@ from pcvm_pymc.model.read import read, warn_if_counted_twice
 # a child of PyMC's logger: shown where PyMC's own messages are, and silenced with them
 _log = logging.getLogger("pymc.pcvm_pymc")
 
-type Seed = int | np.random.Generator | None
 type Method = Literal["auto", "gibbs", "nuts"]
 
 #: what to do where weights of known signs, of several classes, do not converge
@@ -146,10 +146,9 @@ def sample(
         method, reason = choose_method(model, parts)
         if not quiet:
             _log.info("Sampling by %s: %s", method, reason)
-    other = "gibbs" if method == "nuts" else "nuts"
-    unused: dict[str, Any] = {"target_accept": target_accept, "nuts_sampler": nuts_sampler}
-    if other == "gibbs":
-        unused = {"thin": thin, "max_sweeps": max_sweeps}
+    other, unused = "gibbs", dict[str, Any](thin=thin, max_sweeps=max_sweeps)
+    if method == "gibbs":
+        other, unused = "nuts", {"target_accept": target_accept, "nuts_sampler": nuts_sampler}
     for name, value in unused.items():
         if value != _DEFAULT[name]:
             raise ValueError(
@@ -162,7 +161,7 @@ def sample(
         if draws * thin > max_sweeps:
             raise ValueError(
                 f"max_sweeps={max_sweeps} is below draws * thin = {draws} * {thin} = {draws * thin}; needed "
-                "at least as many"
+                "at least as many: raise max_sweeps, or lower draws or thin"
             )
         run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, progressbar, quiet)
         return _sample_gibbs(model, parts, run, np.random.default_rng(random_seed))
