@@ -233,7 +233,7 @@ def _check_same_model(map_result: xr.DataTree, posterior: xr.DataTree) -> None:
     if one > 1 or many < 2:
         raise ValueError(
             f"map_result has {one} draws and posterior {many}; needed a mode (find_map_em) and a posterior "
-            "(sample): compare(mode, posterior, X_test, y_test, rivals={name: other result})"
+            "(sample), in this order: compare(mode, posterior, X_test, y_test, rivals={name: other result})"
         )
     found, given = (each["constant_data"] for each in both)
     of_one, of_many = map(results.target_of, both)

@@ -285,7 +285,7 @@ def _check_can_refit(posterior: xr.DataTree) -> None:
     drawn = ["width"] if "width" in posterior["posterior"] else list(results.nuisance_of(posterior))
     if drawn:
         raise ValueError(
-            f"the posterior has a {drawn[0]} that was drawn; kfold needs a number there, to refit"
+            f"the posterior has a {drawn[0]} that was drawn; kfold needs a model with a number as {drawn[0]}"
         )
 
 

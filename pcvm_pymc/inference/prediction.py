@@ -253,7 +253,7 @@ def _moments(
     rows, at_rows = results.inputs_of(result, X), data["Phi"].values
     if not np.allclose(piece(rows, centres), at_rows, rtol=1e-8, atol=1e-10):
         raise ValueError(
-            f"X has other basis functions than the fit; needed its {len(at_rows)} training inputs in order"
+            f"X has other basis functions than the fit; needed the {len(at_rows)} training inputs in order"
         )
     problem = EvidenceProblem(at_rows, target, scaled.with_noise(fit.noise))
     fitted, moments = augmentation(problem, fit), []
