@@ -88,11 +88,11 @@ def test_blocks_of_a_page_run_one_after_the_other(path, monkeypatch, tmp_path):
     few = {"draws": 10, "tune": 10, "chains": 2, "cores": 1}
     nuts, gibbs = sampling._sample_nuts, sampling._sample_gibbs
 
-    def few_by_nuts(model, _, **given):  # PyMC's own, which need not be compiled
-        return nuts(model, "pymc", **given | few | SHALLOW)
+    def few_by_nuts(model, parts, _, **given):  # PyMC's own, which need not be compiled
+        return nuts(model, parts, "pymc", **given | few | SHALLOW)
 
-    def few_by_gibbs(model, run, rng):
-        return gibbs(model, replace(run, **few, max_sweeps=100), rng)
+    def few_by_gibbs(model, parts, run, rng):
+        return gibbs(model, parts, replace(run, **few, max_sweeps=100), rng)
 
     monkeypatch.setattr(sampling, "_sample_nuts", few_by_nuts)
     monkeypatch.setattr(sampling, "_sample_gibbs", few_by_gibbs)

@@ -232,9 +232,8 @@ def _check_same_model(map_result: xr.DataTree, posterior: xr.DataTree) -> None:
     )
     if one > 1 or many < 2:
         raise ValueError(
-            f"map_result has {one} draws and posterior {many}; needed a mode (1 draw, from find_map_em) and "
-            "a posterior (from sample), in this order: compare(mode, posterior, X_test, y_test). Further "
-            "results go into rivals={name: result}"
+            f"map_result has {one} draws and posterior {many}; needed a mode (find_map_em) and a posterior "
+            "(sample), in this order: compare(mode, posterior, X_test, y_test, rivals={name: other result})"
         )
     found, given = (each["constant_data"] for each in both)
     of_one, of_many = map(results.target_of, both)
@@ -249,8 +248,7 @@ def _check_same_model(map_result: xr.DataTree, posterior: xr.DataTree) -> None:
             differs.append("centres")
     if differs:
         raise ValueError(
-            f"map_result has other {', '.join(differs)} than posterior; needed results of one model, "
-            "others go into rivals="
+            f"map_result has other {', '.join(differs)} than posterior; needed one model, others in rivals="
         )
 
 

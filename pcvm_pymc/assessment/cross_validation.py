@@ -253,8 +253,7 @@ def _training_labels(posterior: xr.DataTree, X: Array, y: ArrayLike) -> NDArray[
     label = coded(y, results.classes_of(posterior), "y", len(X))
     if not np.array_equal(observed, label):
         raise ValueError(
-            f"y is not the {len(observed)} labels that the posterior was sampled with; needed the training "
-            "data of the same model, in the same order"
+            f"y is not the {len(observed)} labels of the posterior; needed the training data in order"
         )
     return label
 
@@ -280,14 +279,13 @@ def _check_can_refit(posterior: xr.DataTree) -> None:
     likelihood = results.likelihood_of(posterior)
     if likelihood.targets == "numbers":
         raise ValueError(
-            f"the posterior is of a regression under the {likelihood.name!r} likelihood; needed one of "
-            "classes. RVMRegressor works with sklearn.model_selection.cross_validate"
+            f"the posterior is of a regression under the {likelihood.name!r} likelihood; needed classes. "
+            "RVMRegressor works with sklearn.model_selection.cross_validate"
         )
     drawn = ["width"] if "width" in posterior["posterior"] else list(results.nuisance_of(posterior))
     if drawn:
         raise ValueError(
-            f"the posterior has a {drawn[0]} that was drawn; kfold refits at a fixed one: needed a model "
-            f"with a number as {drawn[0]}"
+            f"the posterior has a {drawn[0]} that was drawn; kfold needs a model with a number as {drawn[0]}"
         )
 
 
@@ -296,14 +294,14 @@ def _refitting(
 ) -> Callable[[Array], dict[str, xr.DataTree]]:
     """Return what fits posterior and MAP to some rows, without the bases on the others."""
     constants = posterior["constant_data"].to_dataset()
-    (bias, rows), prior = results.rows_of(posterior), results.prior_of(posterior)
+    pieces, rows = results.rows_of(posterior)
+    prior = pieces.hyperprior
     centres, inputs = constants["centres"].values, constants["X"].values
     Phi, basis_row = piece(X, centres), rows_under(centres, X)
     known = piece(inputs, centres)
     if known.shape != Phi.shape or not np.allclose(Phi, known, rtol=1e-9, atol=1e-12):
         raise ValueError(
-            "X has other basis functions than the posterior was sampled with; needed the training inputs, "
-            "row by row as the model was given them"
+            "X has other basis functions than the posterior; needed the training inputs, in their order"
         )
     is_gibbs = posterior["posterior"].attrs.get("sampler", "").startswith("Gibbs")
     if is_gibbs and not {"method", "nuts_sampler"} & set(options):
@@ -318,10 +316,10 @@ def _refitting(
                 rows[0],
                 X[train],
                 label[train],
-                likelihood=results.likelihood_of(posterior),
+                likelihood=pieces.likelihood,
                 kernel=piece,
                 hyperprior=prior,
-                bias=bias,
+                bias=pieces.bias,
                 basis=centres[bases],
                 signs=constants["signs"].values[bases] if "signs" in constants else None,
             )

@@ -144,8 +144,7 @@ def loo(
         return _scored(modes, copies=data.copies, groups=data.groups)
     if groups is not None:
         raise ValueError(
-            "groups was given with a result; needed a fitted classifier; or use "
-            "kfold(posterior, X, y, groups=...)"
+            "groups was given with a result; needed a fitted classifier, or kfold(..., groups=...)"
         )
     if y is not None:
         raise ValueError("y was given with a result, which has its own labels; leave it out")
@@ -288,26 +287,24 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
     posterior, data = tree["posterior"].to_dataset(), tree["constant_data"].to_dataset()
     if posterior.sizes["chain"] * posterior.sizes["draw"] > 1:
         raise ValueError(
-            f"result has {posterior.sizes['draw']} draws; leave-one-out from one factorisation needs a "
-            "point estimate from find_map_em or fit_evidence; kfold(posterior, X, y) scores a posterior"
+            f"result has {posterior.sizes['draw']} draws; leave-one-out needs a point estimate from "
+            "find_map_em or fit_evidence; kfold(posterior, X, y) scores a posterior"
         )
     point = posterior.isel(chain=0, draw=0)
     inputs, (likelihood, piece) = results.inputs_of(tree, X), pieces_of(tree, kernel)
-    (kind, _), centres = results.rows_of(tree), data["centres"].values
-    prior: Any = results.prior_of(tree)
+    (pieces, _), centres = results.rows_of(tree), data["centres"].values
+    kind, prior = pieces.bias, pieces.hyperprior
     if "rate" in point:  # d was unknown
         prior = replace(prior, d=float(point["rate"]), rate_shape=None)
     of_rows = [name for name in OF_ROWS if name in data]
     if of_rows:
         raise ValueError(
-            f"the model has {of_rows[0]}, which leave-one-out does not take; use RVMRegressor with "
-            "sklearn.model_selection.cross_validate"
+            f"the model has {of_rows[0]}, which loo does not take; use cross_validate on an RVMRegressor"
         )
     by_evidence = "evidence_trace" in tree
     if by_evidence and "precision" not in point:
         raise ValueError(
-            "result is from the bottom up, which keeps no precisions; needed a point estimate from "
-            "find_map_em, or from fit_evidence of rvm_model"
+            "result is from the bottom up, which keeps no precisions; needed find_map_em, or an rvm_model"
         )
     if by_evidence and kind == "prior":  # its log precision is flat, or it was pruned
         kind = "free" if np.isfinite(point["bias_precision"]) else "none"
@@ -317,7 +314,7 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
         data["signs"].values.astype(float) if "signs" in data else None,
         prior,
         likelihood,
-        bias=kind,  # type: ignore[arg-type]
+        bias=kind,
         shared=isinstance(prior, SharedHyperprior),
     )
     weight, bias = (each[0] for each in results.weights_of(tree))
@@ -363,8 +360,7 @@ def fitted_problems(
         how = "by projection" if hasattr(model, "projection_") else "bottom-up"
         how = "by draws" if hasattr(model, "idata_") else how
         raise ValueError(
-            f"the classifier is fitted {how}; needed posterior modes by EM, those of estimation='em' or "
-            "'average' without n_vectors"
+            f"the classifier is fitted {how}; needed posterior modes by EM, without n_vectors"
         )
     check_same_rows(X, y=y, groups=groups)
     rows: Array = model._inputs(X)
@@ -374,11 +370,9 @@ def fitted_problems(
     known = vars(model).get("_training_")
     if known is not None and (known.weight is None) != (data.weight is None):
         raise ValueError(
-            "the classifier was fitted with weights of its rows; its held-out predictions are those of "
-            "held_out_, and a score of them is weighted by the caller"
+            "the classifier was fitted with weights of its rows, which loo does not take; see held_out_"
         )
-    estimation: Any = model._estimation
-    formulation = estimation.formulation(data, model._basis_of(data))
+    formulation = model._estimation.formulation(data, model._basis_of(data))
     predictor = model._predictor_
     modes, shares = [predictor], np.ones(1)
     if isinstance(predictor, Average):
@@ -397,8 +391,7 @@ def fitted_problems(
         problem = formulation.at(mode.at)
         if (weight * problem.weight_sign < 0).any():
             raise ValueError(
-                "y has other labels than the classifier was fitted to, on rows under its bases; needed "
-                "its training data"
+                "y has other labels than the classifier was fitted to; needed its training data"
             )
         out.append(FittedMode(share, problem, weight, mode.bias, formulation.centres.rows))
     return out, data

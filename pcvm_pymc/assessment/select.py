@@ -107,9 +107,8 @@ def select(
     has_width = PCVMClassifier(kernel=kernel)._has_width
     _check_choice(over, method, cv, has_width, width=width, scale=scale)
     check_same_rows(X, y=y, groups=groups)
-    rows: Any = (
-        validation.as_features(X) if has_width else X
-    )  # else it may be a table of a kernel's values
+    # without a width it may be a table of a kernel's values
+    rows: Any = validation.as_features(X) if has_width else X
     y = validation.present_labels(y)
     check_classification_targets(y)
     arguments: dict[str, Any] = {
@@ -149,13 +148,10 @@ def _check_choice(over: Any, method: Any, cv: Any, has_width: bool, **given: Any
     validation.check_whole("cv", cv, 2)
     if not isinstance(method, str) or method not in ("loo", "cv"):
         raise ValueError(
-            f"method={validation.shown(method)}; needed 'loo' or 'cv'. select_width(X, y, method=...) "
-            "chooses the width alone by 'evidence', 'validity' or 'em'"
+            f"method={validation.shown(method)}; needed 'loo' or 'cv'. select_width has more methods"
         )
     if method == "loo" and cv != 5:
-        raise ValueError(
-            f"cv={cv!r} was given with method='loo', where it has no effect; leave it at 5"
-        )
+        raise ValueError(f"cv={cv!r} was given with method='loo', without effect; leave it at 5")
     for name, value in given.items():
         if value is not None and name in over:
             raise ValueError(
@@ -163,8 +159,8 @@ def _check_choice(over: Any, method: Any, cv: Any, has_width: bool, **given: Any
             )
     if "features" in over and method == "cv":
         raise ValueError(
-            f"method='cv' with over={over!r}: widths per feature are chosen by leave-one-out and folds of "
-            "their own; needed method='loo', or over=('width', 'scale')"
+            f"method='cv' with over={over!r}: widths per feature are chosen by leave-one-out; needed "
+            "method='loo', or over=('width', 'scale')"
         )
 
 
@@ -177,8 +173,7 @@ def _by_cross_validation(model: Any, X: Any, y: Any, cv: int, groups: Any) -> Hy
     folds = inner_folds(data.label, cv, rng, groups=data.groups)
     if not folds or not chosen:
         raise ValueError(
-            f"cv={cv!r} with {len(X)} rows: nothing can be held out or chosen; needed two rows or more "
-            "of each class, and width='auto' or scale='auto'"
+            f"cv={cv!r} with {len(X)} rows: nothing can be held out; needed two rows or more of each class"
         )
     formulation = estimation.formulation(data, model._basis_of(data), most)
     width = model.width if model._has_width else np.nan
@@ -279,8 +274,7 @@ def select_width(
     validation.check_choice("method", method, ("cv", "evidence", "validity", "em"))
     if method == "evidence" and hyperprior is not None:
         raise ValueError(
-            f"hyperprior was given with method='evidence', where it has no effect (found {hyperprior!r}); "
-            "leave it at None"
+            f"hyperprior was given with method='evidence', where it has no effect (found {hyperprior!r})"
         )
     if method != "cv":
         validation.check_whole("cv", cv, 2)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -78,7 +79,8 @@ class Chain:
 
     Attributes
     ----------
-    number : int
+    task : int
+        Of its progress.
     state : GibbsState
     rng : numpy.random.Generator
     every : int
@@ -91,7 +93,7 @@ class Chain:
         Sizes, biases, d and unknown widths of the round's states; empty before its first.
     """
 
-    number: int
+    task: Any
     state: GibbsState
     rng: np.random.Generator
     every: int
@@ -146,24 +148,20 @@ def run_chains(problem: GibbsProblem, run: GibbsRun, rng: np.random.Generator) -
     """
     # the first round keeps enough states to judge convergence, if `thin` allows
     least = min(run.enough // run.draws, run.thin)
-    each = next(n for n in range(least, run.thin + 1) if run.thin % n == 0)
-    size = run.thin // each, run.draws * each
-    with progress_bars(run.progressbar, *_PROGRESS) as progress:
+    share = next(n for n in range(least, run.thin + 1) if run.thin % n == 0)
+    size = run.thin // share, run.draws * share
+    with progress_bars(run.progressbar and not run.quiet, *_PROGRESS) as progress:
         rngs = rng.spawn(run.chains)
-        chains = [Chain(i, problem.start(each), each, *size) for i, each in enumerate(rngs)]
-        for chain in chains:
-            progress.add_task("", total=None, number=chain.number, thin=run.thin, round=1)
+        chains = []
+        for i, each in enumerate(rngs):
+            task = progress.add_task("", total=None, number=i, thin=run.thin, round=1)
+            chains.append(Chain(task, problem.start(each), each, *size))
         n_round, one = 1, chains[0]
         rounds: list[Drawn] = []  # the last whole one
 
         def after_block(chain: Chain) -> None:
-            progress.update(
-                progress.task_ids[chain.number],
-                completed=chain.sweeps,
-                total=chain.end,
-                thin=chain.round // run.draws,
-                round=n_round,
-            )
+            now: dict[str, Any] = {"thin": chain.round // run.draws, "round": n_round}
+            progress.update(chain.task, completed=chain.sweeps, total=chain.end, **now)
 
         try:
             while True:

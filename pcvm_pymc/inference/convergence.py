@@ -90,12 +90,10 @@ def convergence(tree: xr.DataTree, more: Sequence[str] = ()) -> Convergence:
     more : sequence of str
         Further variables of the group ``posterior``, beside the latent function and a width.
     """
-    posterior = under_our_names(tree)["posterior"].to_dataset()
+    posterior = under_our_names(tree)["posterior"].to_dataset().transpose("chain", "draw", ...)
     stats: Any = tree.get("sample_stats", {})  # an approximation's draws are independent
-    names = [name for name in dict.fromkeys((*GATED, *more)) if name in posterior] or list(
-        posterior
-    )
-    draws = {name: posterior[name].transpose("chain", "draw", ...).values for name in names}
+    names = [name for name in dict.fromkeys((*GATED, *more)) if name in posterior]
+    draws = {str(name): posterior[name].values for name in names or posterior}
     return judge(draws, int(stats["diverging"].sum()) if "diverging" in stats else 0)
 
 

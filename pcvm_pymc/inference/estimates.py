@@ -20,7 +20,7 @@ from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.priors import typical_size
 from pcvm_pymc.core.problem import EMResult, Ended, Problem
 from pcvm_pymc.inference.progress import progress_bars
-from pcvm_pymc.inference.results import pack_own, pack_point
+from pcvm_pymc.inference.results import own_values, pack_point, point_values
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.graphs import numbers
 from pcvm_pymc.model.parts import Parts, find_parts, parts_of
@@ -114,26 +114,26 @@ def find_map_em(
     options.check_in_memory()
     parts = parts_of(model)
     problem: Any = read_any(model, options, parts)
+    solve: Callable[..., Any] = partial(fit_em, problem, start)
     is_own = isinstance(problem, OwnTerms)
-    if is_own and start is not None:
-        raise ValueError(
-            "start is for models without terms of one's own; leave it out. Weights begin at zero, other "
-            "variables at their initval="
-        )
     if is_own:
+        if start is not None:
+            raise ValueError(
+                "start is for models without terms of one's own; leave it out, and give variables initval="
+            )
         warn_if_counted_twice(model)
+        solve = partial(fit_own_terms, problem.problem, problem.first)
     with _em_progress(options, progressbar) as report:
-        solve: Callable[[], Any] = partial(fit_em, problem, start, options, report)
-        if is_own:
-            solve = partial(fit_own_terms, problem.problem, problem.first, options, report)
-        result, seconds = timed(solve, "EM")
-    run: dict[str, Any] = {"seconds": seconds, "trace": "em_trace"}
+        result, seconds = timed(lambda: solve(options, report), "EM")
     if parts is None or is_own:
-        run["method"] = "EM, and gradient steps for the terms of one's own"
-        return pack_own(model, parts, problem.point(result.values), result, **run)
-    run["method"] = f"EM ({options.update})"
-    values = _other_values(parts, problem, result)
-    return pack_point(model, parts, problem, result, values=values, groups={}, **run)
+        values, n_active = own_values(model, problem.point(result.values)), result.n_active
+        method = "EM, and gradient steps for the terms of one's own"
+    else:
+        more = _other_values(parts, problem, result)
+        values = point_values(model, parts, problem, result, more)
+        method, n_active = f"EM ({options.update})", np.count_nonzero(result.weight)
+    how = {"n_active": n_active, "method": method, "seconds": seconds}
+    return pack_point(model, parts, values, result, {}, trace="em_trace", **how)
 
 
 def _other_values(parts: Parts, problem: Problem, result: EMResult) -> dict[str, Any]:
@@ -228,38 +228,26 @@ def fit_evidence(
     rows = [row for row in systems_of(problem) if solver in row.solvers]
     if not problem.shared and all(row.shared for row in rows):
         raise ValueError(
-            "the search from the bottom up has one precision for all weights of a basis, where they are "
-            "free (mRVM1); found one for each class. Build the model with mrvm_model(..., shared=True), or "
-            "use find_map_em (mRVM2)"
+            "found a precision for each class; the search from the bottom up needs one for all weights of a "
+            "basis (mRVM1): mrvm_model(..., shared=True), or use find_map_em (mRVM2)"
         )
     kind = core.EvidenceOptions if is_rvm else core.BottomUpOptions
     needed = f"{kind.__name__} for a model of the solver {solver!r}"
     validation.check_instance("options", options, kind, needed, optional=True)
-    chosen: Any = options
     if not is_rvm and method != "sequential":
         raise ValueError(
             f"method={method!r} is for an RVM; this model is searched from the bottom up: leave method out"
         )
-    solve: Callable[[], Any] = partial(core.fit_bottom_up, problem, options=chosen)
+    solve: Callable[..., Any] = partial(core.fit_bottom_up, problem)
     if is_rvm:
         given, prior = core.EvidenceProblem.of(problem), _noise_prior(model, parts)
-        solve = partial(core.fit_rvm, given, method=method, options=chosen, noise_prior=prior)
-    result, seconds = timed(solve, "evidence")
-    values: dict[str, Any] = {}
-    groups: dict[str, xr.Dataset] = {}
-    if is_rvm:
-        values, groups = _of_rvm(parts, model, result)
-    return pack_point(
-        model,
-        parts,
-        problem,
-        result,
-        values=values,
-        groups=groups,
-        method=f"evidence ({method})" if is_rvm else "bottom-up",
-        seconds=seconds,
-        trace="evidence_trace",
-    )
+        solve = partial(core.fit_rvm, given, method=method, noise_prior=prior)
+    result, seconds = timed(lambda: solve(options=options), "evidence")
+    values, groups = _of_rvm(parts, model, result) if is_rvm else ({}, {})
+    how: dict[str, Any] = {"n_active": np.count_nonzero(result.weight)}
+    how |= {"method": f"evidence ({method})" if is_rvm else "bottom-up", "seconds": seconds}
+    point = point_values(model, parts, problem, result, values)
+    return pack_point(model, parts, point, result, groups, trace="evidence_trace", **how)
 
 
 def _noise_prior(model: pm.Model, parts: Parts) -> core.NoisePrior | None:
@@ -267,11 +255,10 @@ def _noise_prior(model: pm.Model, parts: Parts) -> core.NoisePrior | None:
     noise = parts.nuisances.get("noise")
     if noise is None:
         return None
-    target = numbers(model.rvs_to_values[parts.observed])
-    weight = None if parts.sample_weight is None else numbers(parts.sample_weight)
-    if isinstance(noise.owner.op, HalfNormalRV):
-        sigma = numbers(noise.owner.op.dist_params(noise.owner)[-1])
-        if np.allclose(sigma, typical_size(target, weight)):
+    if isinstance(op := noise.owner.op, HalfNormalRV):
+        weight = None if parts.sample_weight is None else numbers(parts.sample_weight)
+        size = typical_size(numbers(model.rvs_to_values[parts.observed]), weight)
+        if np.allclose(numbers(op.dist_params(noise.owner)[-1]), size):
             return None
     value, at = Value(model, noise), noise.type()
     density = pm.compile([at], pm.logp(noise, at), mode="FAST_COMPILE")
@@ -283,7 +270,7 @@ def _of_rvm(
     parts: Parts, model: pm.Model, result: core.EvidenceResult
 ) -> tuple[dict[str, Any], dict[str, xr.Dataset]]:
     """Return an RVM's precisions, its noise where it has one, and its posterior's moments as a group."""
-    values = {"precision": ("basis", result.alpha), "bias_precision": ((), result.bias_alpha)}
+    values = {"precision": (("basis",), result.alpha), "bias_precision": ((), result.bias_alpha)}
     if parts.noise_std is None and not np.isnan(result.noise):
         values["noise"] = ((), result.noise)
     # a model by hand may have no coordinate

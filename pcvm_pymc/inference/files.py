@@ -36,8 +36,7 @@ def as_path(path: Any, name: str) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         raise StoreError(
-            f"{name}={path!r} begins with a home folder that is unknown; needed the whole path, or ./ before "
-            "a name that begins with ~"
+            f"{name}={path!r} is in an unknown home folder; needed the whole path, or ./ before a name with ~"
         ) from None
 
 
@@ -59,8 +58,7 @@ def writing(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         out = OSError(
-            f"{path} cannot be written: {error.strerror or error}; what was there is as it was. Free "
-            "space, or name a place that can be written"
+            f"{path} cannot be written: {error.strerror or error}; it is intact. Free space, or name another"
         )
         out.errno = error.errno
         raise out from None
@@ -165,7 +163,6 @@ def alone_in(folder: Path) -> Iterator[None]:
             with suppress(OSError):
                 holder = path.read_text(encoding="utf-8", errors="replace")
             raise StoreError(
-                f"{folder} is in use by another run ({holder or 'unknown'}); wait until it ends, or name "
-                "another folder"
+                f"{folder} is in use by another run ({holder or 'unknown'}); wait, or name another folder"
             ) from None
         yield

@@ -41,12 +41,11 @@ def under_our_names(tree: xr.DataTree) -> xr.DataTree:
         dims: dict[Any, str] = {}
         for key in names:
             if key in data:
-                of_key = [dim for dim in data[key].dims if dim not in ("chain", "draw")]
-                dims |= zip(of_key, DIMS.get(key, ()), strict=False)
-        taken = [dim for dim in dims.values() if dim in data.dims and dim not in dims]
-        groups[group] = data.rename({dim: f"{dim}_of_model" for dim in taken}).rename(
-            {dim: ours for dim, ours in dims.items() if dim != ours}
-        )
+                own = (dim for dim in data[key].dims if dim not in ("chain", "draw"))
+                dims |= zip(own, DIMS.get(key, ()), strict=False)
+        taken = {dim for dim in dims.values() if dim in data.dims} - {*dims}
+        new = {dim: ours for dim, ours in dims.items() if dim != ours}
+        groups[group] = data.rename({dim: f"{dim}_of_model" for dim in taken}).rename(new)
     out = xr.DataTree.from_dict(groups)
     out.attrs.update({key: value for key, value in tree.attrs.items() if key != NAMES})
     return out

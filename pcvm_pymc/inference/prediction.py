@@ -82,8 +82,8 @@ def _frame(result: xr.DataTree, X_new: ArrayLike) -> Frame:
     data = result["constant_data"].to_dataset()
     if not {"centres", "X"} & {*data.variables}:
         raise ValueError(
-            "the result has no function called 'latent'; of another name take pm.sample_posterior_predictive "
-            "after pm.set_data(**new_data(model, X_new, name=...))"
+            "the result has no function called 'latent'; needed pm.sample_posterior_predictive after "
+            "pm.set_data(**new_data(model, X_new, name=...))"
         )
     rows = data["centres" if "centres" in data else "X"]
     known = rows["feature"].values if "feature" in rows.coords else None
@@ -194,22 +194,22 @@ def predict(
         raise ValueError("X, the training inputs, is for star=True; leave it out")
     likelihood = results.likelihood_of(result) if results.tells_likelihood(result) else None
     is_regression = likelihood is not None and likelihood.targets == "numbers"
-    found: dict[str, Array] = {}
     frame = _frame(result, X_new)
     if star or (is_regression and "fit" in result):
         latent, deviation = _moments(result, frame.values, kernel, X, star)
         found = {"latent": latent[None], "latent_sd": deviation[None]}
     else:
-        found["latent"] = latent_draws(result, frame.values, kernel=kernel)
+        found = {"latent": latent_draws(result, frame.values, kernel=kernel)}
     posterior = result["posterior"]
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     dims = ("chain", "draw", "obs", "class")[: 1 + found["latent"].ndim]
     coords: dict[str, Any] = {"obs": frame.index}
     numbers: dict[str, Array] = {}
     if is_regression:
-        each = vars(likelihood).items()  # the noise of new rows may not be known
-        known = {key: x for key, x in each if isinstance(x, float) and not np.isnan(x)}
-        numbers = {key: np.full(shape, x) for key, x in known.items()} | results.nuisance_of(result)
+        for key, x in vars(likelihood).items():
+            if isinstance(x, float) and not np.isnan(x):  # the noise of new rows may not be known
+                numbers[key] = np.full(shape, x)
+        numbers |= results.nuisance_of(result)
     elif likelihood is not None:
         found["probability"] = probability_draws(result, found["latent"])
         classes = results.classes_of(result)  # of which one it is, or of all
@@ -233,23 +233,18 @@ def _moments(
     likelihood = results.likelihood_of(result)
     if "fit" not in result or likelihood.targets != "numbers":
         raise ValueError(
-            "the result is not an RVM's regression by fit_evidence; needed fit_evidence(rvm_model(X, y))"
+            "the result is not an RVM's regression; needed fit_evidence(rvm_model(X, y))"
         )
     point, data = (result[name].to_dataset() for name in ("posterior", "constant_data"))
     point, centres = point.isel(chain=0, draw=0), data["centres"].values
     of_rows = (data[name].values if name in data else None for name in OF_ROWS)
+    scaled: Any
     scaled, target = observed_rows(likelihood, results.target_of(result), *of_rows)
-    known: Any = scaled
-    alpha, noise = point["precision"].values, float(point.get("noise", known.noise))
-    fit: Any = SimpleNamespace(  # of an `EvidenceResult`, what predictions need
-        weight=point["weight"].values,
-        bias=float(point["bias"]),
-        alpha=alpha,
-        bias_alpha=float(point["bias_precision"]),
-        active=np.flatnonzero(np.isfinite(alpha)),
-        covariance=result["fit"]["covariance_matrix"].values,
-        noise=noise,
-    )
+    values = {str(name): x.values[()] for name, x in point.data_vars.items()}
+    fit: Any = SimpleNamespace(**{"noise": scaled.noise} | values)  # as an `EvidenceResult`
+    fit.alpha, fit.bias_alpha = fit.precision, fit.bias_precision
+    fit.active = np.flatnonzero(np.isfinite(fit.alpha))
+    fit.covariance = result["fit"]["covariance_matrix"].values
     piece = results.kernel_of(result, kernel)
     Phi = piece(X_new, centres[fit.active])
     if not star:
@@ -258,14 +253,12 @@ def _moments(
     rows, at_rows = results.inputs_of(result, X), data["Phi"].values
     if not np.allclose(piece(rows, centres), at_rows, rtol=1e-8, atol=1e-10):
         raise ValueError(
-            f"X has {len(rows)} rows whose basis functions are not those of the fit; needed the "
-            f"{len(at_rows)} training inputs in their order"
+            f"X has other basis functions than the fit; needed the {len(at_rows)} training inputs in order"
         )
-    problem = EvidenceProblem(at_rows, target, known.with_noise(noise))
+    problem = EvidenceProblem(at_rows, target, scaled.with_noise(fit.noise))
     fitted, moments = augmentation(problem, fit), []
     for block in gen_batches(len(X_new), _ROWS):
-        new = X_new[block]
-        more = piece(rows, new), np.diag(piece(new, new))
+        more = piece(rows, new := X_new[block]), np.diag(piece(new, new))
         moments.append(star_moments(Phi[block], *more, fit, fitted))
     mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
     return mean, np.sqrt(variance)

@@ -1,7 +1,6 @@
 """Results as `xarray.DataTree`, in the groups that PyMC and `pymc_extras.find_MAP` use."""
 
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from importlib.metadata import version
@@ -12,11 +11,10 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from pcvm_pymc.core.em.own_terms import OwnResult
 from pcvm_pymc.core.family import FAMILY, System, check_solver, systems_of
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood
-from pcvm_pymc.core.pieces.priors import Prior, hyperprior_from
+from pcvm_pymc.core.pieces.priors import hyperprior_from
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, check_instance
 from pcvm_pymc.core.problem import Problem
@@ -28,24 +26,16 @@ from pcvm_pymc.model.data import OF_ROWS
 from pcvm_pymc.model.graphs import numbers, random_parts
 from pcvm_pymc.model.parts import Parts, without_data
 
-_log = logging.getLogger(__name__)
-
-
 _OWN = "own_terms"  # the attribute of results whose model has more than the family's
 
-type Dims = str | tuple[str, ...]
-type Values = Mapping[str, tuple[Dims, Any]]
+type Values = Mapping[str, tuple[tuple[str, ...], Any]]
 
 
 # --- packing -----------------------------------------------------------------------------------
 
 
 def pack(
-    model: pm.Model,
-    parts: Parts | None,
-    values: Values,
-    groups: Mapping[str, Any],
-    **attrs: Any,
+    model: pm.Model, parts: Parts | None, values: Values, groups: Mapping[str, Any], **attrs: Any
 ) -> xr.DataTree:
     """Return draws in the groups of `pymc.sample`, with the data and the pieces of their model.
 
@@ -62,54 +52,39 @@ def pack(
         Attributes of ``posterior``, in addition to the library's name and version.
     """
 
-    def dataset(values: Values, **attrs: Any) -> xr.Dataset:
-        variables = {}
-        for name, (dims, value) in values.items():
-            others = (dims,) if isinstance(dims, str) else dims
-            variables[name] = (("chain", "draw", *others), np.asarray(value))
-        out = xr.Dataset(variables)
-        coords: dict[str, Any] = {name: np.arange(out.sizes[name]) for name in ("chain", "draw")}
-        known = {name: each for name, each in model.coords.items() if each is not None}
-        coords |= {name: storable(known[name], name) for name in known if name in out.dims}
+    def dataset(values: Any) -> xr.Dataset:
+        if isinstance(values, xr.Dataset):
+            return values
+        out = xr.Dataset({key: (("chain", "draw", *dims), x) for key, (dims, x) in values.items()})
+        coords: dict[Any, Any] = {name: np.arange(out.sizes[name]) for name in ("chain", "draw")}
+        for name, known in model.coords.items():
+            if known is not None and name in out.dims:
+                coords[name] = storable(known, name)
         library = {"inference_library": "pcvm_pymc"}
         library["inference_library_version"] = version("pcvm_pymc")
-        return out.assign_coords(coords).assign_attrs(**library, **attrs)
+        return out.assign_coords(coords).assign_attrs(library)
 
-    found = {
-        name: each if isinstance(each, xr.Dataset) else dataset(each)
-        for name, each in groups.items()
-    }
-    posterior = dataset(values, **attrs)
-    data = observed_and_constant_data(model, parts)
-    tree = Result.from_dict({"posterior": posterior, **found, **data})
+    found = {name: dataset(each) for name, each in {"posterior": values, **groups}.items()}
+    found["posterior"].attrs |= attrs
+    tree = Result.from_dict({**found, **observed_and_constant_data(model, parts)})
     return record_model(tree, model, parts)
 
 
-def under_model_names(model: pm.Model, parts: Parts, values: Values) -> dict[str, tuple[Dims, Any]]:
+def under_model_names(model: pm.Model, parts: Parts, values: Values) -> Values:
     """Return values under a builder's names as the model names them, and their dims."""
     names, own = parts.names(model), dict[str, Any]()
     for key, name in names.items():
         own |= zip(DIMS.get(key, ()), model.named_vars_to_dims.get(name, ()), strict=False)
+    return {
+        names.get(key, key): (tuple(own.get(dim) or dim for dim in dims), value)
+        for key, (dims, value) in values.items()
+    }
 
-    def renamed(dims: Dims) -> Dims:
-        return tuple(own.get(dim) or dim for dim in ((dims,) if isinstance(dims, str) else dims))
 
-    return {names.get(key, key): (renamed(dims), value) for key, (dims, value) in values.items()}
-
-
-def pack_point(
-    model: pm.Model,
-    parts: Parts,
-    problem: Problem,
-    result: Any,
-    *,
-    values: Values,
-    groups: Mapping[str, Any],
-    method: str,
-    seconds: float,
-    trace: str,
-) -> xr.DataTree:
-    """Pack a point estimate, of one score or several.
+def point_values(
+    model: pm.Model, parts: Parts, problem: Problem, result: Any, values: Values
+) -> Values:
+    """Return what a point estimate has, of one score or several, as the model names it.
 
     Parameters
     ----------
@@ -120,21 +95,9 @@ def pack_point(
     result : EMResult or EvidenceResult
     values : mapping of str to (dims, array_like)
         What the point has besides ``weight``, ``bias``, ``latent`` and, of signed weights, ``magnitude``.
-    groups : mapping of str to Dataset
-        Further groups.
-    method : str
-    seconds : float
-    trace : str
-        Name of the group of the iterations.
-
-    Returns
-    -------
-    DataTree
-        Groups ``posterior`` (one chain, one draw), ``optimizer_result``, the trace, ``observed_data`` and
-        ``constant_data``.
     """
     scores = ("class",) if problem.n_scores > 1 else ()
-    found: dict[str, tuple[Dims, Any]] = {
+    found = {
         "weight": (("basis", *scores), result.weight),
         "bias": (scores, result.bias),
         "latent": (("obs", *scores), result.latent),
@@ -142,60 +105,55 @@ def pack_point(
     }
     if problem.is_signed:
         found["magnitude"] = (("basis", *scores), np.abs(result.weight))
-    found = under_model_names(model, parts, found)
-    n_active = int(np.count_nonzero(result.weight))
-    run: dict[str, Any] = {"method": method, "seconds": seconds, "trace": trace}
-    return _pack_end(model, parts, found, result, groups, n_active=n_active, **run)
+    return under_model_names(model, parts, found)
 
 
-def pack_own(
+def own_values(model: pm.Model, point: Mapping[str, Any]) -> Values:
+    """Return all free variables and deterministics of a model at a point, as its samplers have it."""
+    wanted = [*model.free_RVs, *model.deterministics]
+    outputs = model.replace_rvs_by_values(wanted)
+    values = model.compile_fn(outputs, on_unused_input="ignore", mode="FAST_COMPILE")(point)
+    found = {}
+    for rv, value in zip(wanted, values, strict=True):
+        dims = model.named_vars_to_dims.get(rv.name) or [None] * np.ndim(value)
+        found[rv.name] = tuple(d or f"{rv.name}_dim_{i}" for i, d in enumerate(dims)), value
+    return found
+
+
+def pack_point(
     model: pm.Model,
     parts: Parts | None,
-    point: Mapping[str, Any],
-    result: OwnResult,
-    **run: Any,
+    values: Values,
+    result: Any,
+    groups: Mapping[str, Any],
+    *,
+    trace: str,
+    **how: Any,
 ) -> xr.DataTree:
-    """Pack the mode of a model with terms of its own: all its free variables and deterministics.
+    """Pack a point estimate and how it was reached.
 
     Parameters
     ----------
     model : pm.Model
     parts : Parts or None
         Of a model of the family.
-    point : mapping of str to ndarray
-        The mode, as the model's samplers have it.
-    result : OwnResult
-    **run
-        ``method``, ``seconds`` and ``trace``, as in `pack_point`.
+    values : mapping of str to (dims, array_like)
+        From `point_values` or `own_values`.
+    result : EMResult, EvidenceResult or OwnResult
+    groups : mapping of str to Dataset
+        Further groups.
+    trace : str
+        Name of the group of the iterations.
+    **how
+        Further numbers of the group ``optimizer_result``.
+
+    Returns
+    -------
+    DataTree
+        Groups ``posterior`` (one chain, one draw), ``optimizer_result``, the trace, ``observed_data`` and
+        ``constant_data``.
     """
-    names = [str(each.name) for each in (*model.free_RVs, *model.deterministics)]
-    wanted = model.replace_rvs_by_values([*model.free_RVs, *model.deterministics])
-    values = model.compile_fn(wanted, on_unused_input="ignore", mode="FAST_COMPILE")(point)
-    found: dict[str, tuple[Dims, Any]] = {}
-    for name, value in zip(names, values, strict=True):
-        own = model.named_vars_to_dims.get(name, ())
-        default = [f"{name}_dim_{i}" for i in range(np.ndim(value))]
-        dims = tuple(d or default[i] for i, d in enumerate(own)) if own else tuple(default)
-        found[name] = (dims, value)
-    return _pack_end(model, parts, found, result, {}, n_active=result.n_active, **run)
-
-
-def _pack_end(
-    model: pm.Model,
-    parts: Parts | None,
-    found: Values,
-    result: Any,
-    groups: Mapping[str, Any],
-    *,
-    n_active: int,
-    method: str,
-    seconds: float,
-    trace: str,
-) -> xr.DataTree:
-    """Pack a point with how it was reached."""
-    one_draw = {
-        name: (dims, np.asarray(value)[None, None]) for name, (dims, value) in found.items()
-    }
+    one_draw = {key: (dims, np.asarray(x)[None, None]) for key, (dims, x) in values.items()}
     objective = "log_evidence" if hasattr(result, "log_evidence") else "log_posterior"
     end = float(getattr(result, objective))
     summary = {
@@ -205,29 +163,26 @@ def _pack_end(
         "fun": -end,
         objective: end,
         "nit": result.n_iter,
-        "n_active": n_active,
-        "method": method,
-        "seconds": seconds,
+        **how,
     }
     columns = {name: np.asarray(value) for name, value in vars(result.trace).items()}
-    each = {name: (("iteration", "feature")[: v.ndim], v) for name, v in columns.items()}
-    iterations = {"iteration": np.arange(len(next(iter(columns.values()))))}
-    ends = {"optimizer_result": xr.Dataset(summary), trace: xr.Dataset(each, iterations)}
+    steps = xr.Dataset({key: (("iteration", "feature")[: x.ndim], x) for key, x in columns.items()})
+    steps = steps.assign_coords(iteration=np.arange(steps.sizes["iteration"]))
+    ends = {"optimizer_result": xr.Dataset(summary), trace: steps}
     return pack(model, parts, one_draw, {**ends, **groups})
 
 
 def observed_and_constant_data(model: pm.Model, parts: Parts | None) -> dict[str, xr.Dataset]:
     """Return the groups of a model's labels or targets and of its other data, as `pymc.sample` has them."""
     tree = pm.to_inference_data(prior={}, model=model)
-    observed, constants = (
-        (tree[name].to_dataset() if name in tree else xr.Dataset()).drop_attrs(deep=False)
-        for name in ("observed_data", "constant_data")
-    )
+    groups = {name: xr.Dataset() for name in ("observed_data", "constant_data")}
+    for name in groups.keys() & tree.children:
+        groups[name] = tree[name].to_dataset().drop_attrs(deep=False)
     if parts is not None:
-        observed = observed[[parts.observed.name]]
+        groups["observed_data"] = groups["observed_data"][[parts.observed.name]]
         if "likelihood_name" in model.named_vars:  # whose builder has them as data, too
-            constants = constants.drop_vars("y", errors="ignore")
-    return {"observed_data": observed, "constant_data": constants}
+            groups["constant_data"] = groups["constant_data"].drop_vars("y", errors="ignore")
+    return groups
 
 
 # --- what a result remembers -------------------------------------------------------------------
@@ -272,16 +227,14 @@ def record_model(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> xr.
             classes = classes.view(np.int64)
         tree.attrs["classes"] = json.dumps(classes.tolist())
     names = _function_names(model) | ({} if parts is None else parts.names(model))
-    dims = tuple(tree["posterior"][names["latent"]].dims[2:3]) if "latent" in names else ("obs",)
-    if names.get("latent") in tree["posterior"] and (
-        dims != ("obs",) or any(key != name for key, name in names.items())
-    ):
+    latent = tree["posterior"].get(names.get("latent", "latent"))
+    differ = any(key != name for key, name in names.items())
+    if "latent" in names and latent is not None and (differ or latent.dims[2:3] != ("obs",)):
         tree.attrs[NAMES] = json.dumps(names)
-    ours = under_our_names(tree)
     wanted = {"weight", "latent"}
     if parts is not None:
         wanted |= {*parts.nuisances, *([] if parts.bias is None else ["bias"])}
-    if parts is None or not wanted <= {*ours["posterior"].data_vars}:
+    if parts is None or not wanted <= {*under_our_names(tree)["posterior"].data_vars}:
         tree.attrs[_OWN] = "yes"
         return tree
     if more := parts.foreign(model):
@@ -293,15 +246,14 @@ def record_model(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> xr.
         if (x := getattr(parts, name)) is not None:
             data = data.assign({name: ("obs", np.broadcast_to(numbers(x), data.sizes["obs"]))})
     tree["constant_data"] = data
-    widths = [numbers(x) for x in parts.data[2:] if x in model.data_vars]
-    width = widths[0].tolist() if widths else None
+    widths = (numbers(x).tolist() for x in parts.data[2:] if x in model.data_vars)
     kernel = model.coords.get(names.get("kernel_name", "kernel").removesuffix("_name"))
     problem = without_data(*parts.pieces)
     pieces = {
         "rows": [key for key, row in FAMILY.items() if row.admits(problem)],
         "likelihood": _as_record(parts.likelihood),
         "prior": _as_record(parts.hyperprior),
-        "kernel": None if kernel is None else {"name": str(kernel[0]), "width": width},
+        "kernel": None if kernel is None else {"name": str(kernel[0]), "width": next(widths, None)},
         "bias": problem.bias,
         "shared": problem.shared,
     }
@@ -322,8 +274,7 @@ def _function_names(model: pm.Model) -> dict[str, str]:
 
 def _as_record(piece: Any) -> dict[str, Any]:
     """Return a piece's name and its known parameters."""
-    numbers = asdict(piece).items()
-    known = {key: value for key, value in numbers if value is not None and not np.isnan(value)}
+    known = {key: x for key, x in asdict(piece).items() if x is not None and not np.isnan(x)}
     return {"name": piece.name, **known}
 
 
@@ -339,8 +290,8 @@ def check_refits(tree: xr.DataTree) -> None:
     likelihood_of(tree)
     if _OWN in tree.attrs:
         raise ValueError(
-            f"the result's model also has {tree.attrs[_OWN]}, which refits would leave out; needed a model "
-            "of a builder alone, or psis_loo(posterior), which takes any"
+            f"the result's model also has {tree.attrs[_OWN]}, which refits would leave out; needed a "
+            "builder's model alone, or psis_loo(posterior)"
         )
 
 
@@ -362,9 +313,9 @@ def likelihood_of(tree: xr.DataTree) -> Likelihood:
     """
     if not tells_likelihood(tree):
         raise ValueError(
-            "the result is of a model with terms of one's own, which are not in its latent function: what "
-            "follows from this alone would be wrong. Needed a result of a builder's model; of another take "
-            "pm.sample_posterior_predictive after pm.set_data(**new_data(model, X_new)), and psis_loo"
+            "the result is of a model with terms of one's own, which are not in its latent function; needed "
+            "a builder's model, or psis_loo, and pm.sample_posterior_predictive after pm.set_data(**new_data("
+            "model, X_new))"
         )
     if "pieces" in tree.attrs:
         numbers = dict(json.loads(tree.attrs["pieces"])["likelihood"])
@@ -377,8 +328,8 @@ def likelihood_of(tree: xr.DataTree) -> Likelihood:
     return likelihood(**{name: float(constants[name]) for name in known})
 
 
-def rows_of(tree: xr.DataTree) -> tuple[str, tuple[System, ...]]:
-    """Return the kind of a result's bias (as in `Problem`), and the rows of `FAMILY` that fit its model.
+def rows_of(tree: xr.DataTree) -> tuple[Problem, tuple[System, ...]]:
+    """Return the pieces of a result's model, without its data, and the rows of `FAMILY` that fit it.
 
     Where weights share a precision, or have one each, rows of the other kind are left out.
 
@@ -391,22 +342,14 @@ def rows_of(tree: xr.DataTree) -> tuple[str, tuple[System, ...]]:
     pieces = json.loads(tree.attrs.get("pieces", "{}"))
     lacking = [name for name in ("hyperprior", "hyperparameter") if name not in data.variables]
     if lacking:
-        raise ValueError(
-            f"the result lacks {', '.join(lacking)}; needed one of a model from a builder"
-        )
+        raise ValueError(f"the result lacks {', '.join(lacking)}; needed one of a builder's model")
     sign = data["signs"].values if "signs" in data else None
-    kind = pieces.get("bias", "prior")
-    problem = without_data(sign, prior_of(tree), likelihood_of(tree), kind)
+    prior = hyperprior_from(data["hyperparameter"].values, data["hyperprior"].values)
+    problem = without_data(sign, prior, likelihood_of(tree), pieces.get("bias", "prior"))
     rows = tuple(row for row in systems_of(problem) if row.shared == problem.shared)
     if not rows:
         check_solver(problem, "nuts")  # it names the pieces
-    return problem.bias, rows
-
-
-def prior_of(tree: xr.DataTree) -> Prior:
-    """Return the hyperprior of a result of a model from a builder."""
-    data = tree["constant_data"].to_dataset()
-    return hyperprior_from(data["hyperparameter"].values, data["hyperprior"].values)
+    return problem, rows
 
 
 def target_of(tree: xr.DataTree) -> NDArray[Any]:
@@ -461,8 +404,8 @@ def kernel_of(tree: xr.DataTree, kernel: AnyKernel | None = None) -> KernelPiece
     data = tree["constant_data"].to_dataset()
     if "centres" not in data:
         raise ValueError(
-            "the model has no kernel, hence no centres; needed features='kernel'. For other features "
-            "give Phi itself: pm.set_data (see sparse_probit_model), or use SparseProbitClassifier"
+            "the model has no kernel, hence no centres; needed features='kernel', or Phi by pm.set_data (see "
+            "sparse_probit_model)"
         )
     if not {"kernel", "width"} & {*data.variables, *tree["posterior"].data_vars}:
         raise ValueError(RANDOM_KERNEL)

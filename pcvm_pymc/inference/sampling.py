@@ -2,8 +2,6 @@
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from inspect import signature
 from typing import Any, Literal
 
@@ -20,6 +18,7 @@ from pcvm_pymc.inference import results
 from pcvm_pymc.inference.chains import Drawn, GibbsRun, compile_sweeps, run_chains
 from pcvm_pymc.inference.convergence import convergence, keeping
 from pcvm_pymc.inference.display import Result
+from pcvm_pymc.inference.prediction import Seed
 from pcvm_pymc.inference.progress import WITHOUT_WIDGETS, progress_bars
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
@@ -30,7 +29,6 @@ from pcvm_pymc.model.read import read, warn_if_counted_twice
 # a child of PyMC's logger: shown where PyMC's own messages are, and silenced with them
 _log = logging.getLogger("pymc.pcvm_pymc")
 
-type Seed = int | np.random.Generator | None
 type Method = Literal["auto", "gibbs", "nuts"]
 
 #: what to do where weights of known signs, of several classes, do not converge
@@ -148,10 +146,9 @@ def sample(
         method, reason = choose_method(model, parts)
         if not quiet:
             _log.info("Sampling by %s: %s", method, reason)
-    other = "gibbs" if method == "nuts" else "nuts"
-    unused: dict[str, Any] = {"target_accept": target_accept, "nuts_sampler": nuts_sampler}
-    if other == "gibbs":
-        unused = {"thin": thin, "max_sweeps": max_sweeps}
+    other, unused = "gibbs", dict[str, Any](thin=thin, max_sweeps=max_sweeps)
+    if method == "gibbs":
+        other, unused = "nuts", {"target_accept": target_accept, "nuts_sampler": nuts_sampler}
     for name, value in unused.items():
         if value != _DEFAULT[name]:
             raise ValueError(
@@ -166,8 +163,7 @@ def sample(
                 f"max_sweeps={max_sweeps} is below draws * thin = {draws} * {thin} = {draws * thin}; needed "
                 "at least as many: raise max_sweeps, or lower draws or thin"
             )
-        show = progressbar and not quiet
-        run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, show, quiet)
+        run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, progressbar, quiet)
         return _sample_gibbs(model, parts, run, np.random.default_rng(random_seed))
     given = {"draws": draws, "tune": tune, "chains": chains, "cores": cores, "quiet": quiet}
     given |= {"target_accept": target_accept, "random_seed": random_seed}
@@ -189,7 +185,16 @@ def _sample_nuts(
     n_steps = _STEPS * (tune + draws) * -(-chains // cores)
     seconds = _COMPILATION + n_steps * (_OVERHEAD + n_obs * n_values * _PER_VALUE)
     _say_seconds(seconds, "the sizes of data and parameters", kwargs["quiet"])
-    with model, _nuts_progress(nuts_sampler, kwargs):
+    show = kwargs["progressbar"] and not kwargs["quiet"] and WITHOUT_WIDGETS
+    if show and nuts_sampler in ("pymc", "nutpie"):  # whose own bars would only warn
+        kwargs["progressbar"] = False
+    with model, progress_bars(show and nuts_sampler == "pymc", *_PROGRESS) as bars:
+        if not bars.disable:
+            for i in range(chains):
+                bars.add_task("", total=tune + draws, number=i)
+            kwargs.setdefault(
+                "callback", lambda trace, draw: bars.update(draw.chain, completed=draw.draw_idx + 1)
+            )
         tree = pm.sample(nuts_sampler=nuts_sampler, compute_convergence_checks=False, **kwargs)
         with keeping(tree):
             if "log_likelihood" not in tree:
@@ -198,23 +203,6 @@ def _sample_nuts(
             tree = results.record_model(tree, model, parts)
             _report(tree, model, parts)
             return Result.from_dict(tree.to_dict())
-
-
-@contextmanager
-def _nuts_progress(nuts_sampler: str, options: dict[str, Any]) -> Iterator[None]:
-    """Show the progress of NUTS where PyMC's bars would only warn; change its options."""
-    show = options["progressbar"] and not options["quiet"] and WITHOUT_WIDGETS
-    with progress_bars(show, *_PROGRESS) as bars:
-        if show and nuts_sampler in ("pymc", "nutpie"):
-            options["progressbar"] = False
-        if show and nuts_sampler == "pymc":
-            total = options["tune"] + options["draws"]
-            for i in range(options["chains"]):
-                bars.add_task("", total=total, number=i)
-            options.setdefault(
-                "callback", lambda trace, draw: bars.update(draw.chain, completed=draw.draw_idx + 1)
-            )
-        yield
 
 
 def _say_seconds(seconds: float, how: str, quiet: bool) -> None:
@@ -238,15 +226,7 @@ def _report(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> None:
     if parts is None:
         more = [name for name, x in posterior.items() if not str(x.dims[-1]).endswith("basis")]
     else:
-        known = {
-            parts.weight,
-            parts.bias,
-            parts.rate,
-            parts.width,
-            *parts.precisions,
-            *parts.scales,
-        }
-        more = [*parts.nuisances, *(rv.name for rv in model.free_RVs if rv not in known)]
+        more = [*parts.nuisances, *parts.foreign(model)]
     found = convergence(tree, more)
     if not found.ok:
         several = "class" in getattr(posterior.get("magnitude"), "dims", ())
@@ -334,8 +314,7 @@ def _check_model(model: pm.Model, parts: Parts | None, nuts_sampler: str) -> Non
     several = any(isinstance(x.owner.op, MultinomialProbitRV) for x in model.observed_RVs)
     if several and nuts_sampler in ("numpyro", "blackjax"):
         raise ValueError(
-            f"nuts_sampler={nuts_sampler!r} runs on JAX, for which the multinomial probit is not written; "
-            "needed 'nutpie' or 'pymc'"
+            f"nuts_sampler={nuts_sampler!r} does not have the multinomial probit; needed 'nutpie' or 'pymc'"
         )
     warn_if_counted_twice(model)
 
@@ -349,16 +328,15 @@ def _sample_gibbs(
     results.observed_and_constant_data(model, parts)  # what fails here would fail after the draws
     # most chains converge in the second or third round
     n_sweeps = (run.tune + run.draws * run.thin) * (3 if run.chains > 1 else 1)
-    seconds = (
-        compile_sweeps(problem, 1 if run.quiet else 20) * n_sweeps * -(-run.chains // run.cores)
-    )
+    each = compile_sweeps(problem, 1 if run.quiet else 20)
+    seconds = each * n_sweeps * -(-run.chains // run.cores)
     _say_seconds(seconds, "some sweeps; more where chains converge slowly", run.quiet)
     began = time.perf_counter()
     drawn = run_chains(problem, run, rng)
     seconds = time.perf_counter() - began
     if not drawn.is_whole:
-        n_draws = drawn.n_states // drawn.every
-        _log.warning("interrupted: %d of %d draws of each chain", n_draws, run.draws)
+        shares = drawn.n_states // drawn.every, run.draws
+        _log.warning("interrupted: %d of %d draws of each chain", *shares)
     with keeping(drawn.states):
         return _packed(model, parts, problem, drawn, seconds)
 
@@ -368,7 +346,7 @@ def _packed(
 ) -> xr.DataTree:
     """Return the states of all chains as draws with their log likelihood."""
     states, scores = drawn.states, ("class",)[: problem.sign.ndim - 1]
-    values: dict[str, Any] = {
+    values: dict[str, tuple[tuple[str, ...], Any]] = {
         "magnitude": (("basis", *scores), states["size"]),
         "weight": (("basis", *scores), states["size"] * problem.sign),
         "bias": (scores, states["bias"]),
@@ -378,23 +356,19 @@ def _packed(
         values["rate"] = ((), states["rate"])
     if "width" in states:
         values["width"] = (("feature",)[: states["width"].ndim - 2], states["width"])
-    values = results.under_model_names(model, parts, values)
     log_likelihood = problem.log_likelihood(states["latent"])
     n_chains, n_states = log_likelihood.shape[:2]
     sweep = np.tile(drawn.sweeps - drawn.step * np.arange(n_states)[::-1], (n_chains, 1))
-    observed = results.under_model_names(model, parts, {"label": ("obs", log_likelihood)})
     stats = {"lp_likelihood": ((), log_likelihood.sum(axis=-1)), "sweep": ((), sweep)}
-    thin = drawn.step * drawn.every
-    tree = results.pack(
-        model,
-        parts,
-        values,
-        {"sample_stats": stats, "log_likelihood": observed},
-        sampler=f"Gibbs (1 draw in {thin} sweeps)",
-        sampling_time=seconds,
-        sweeps=drawn.sweeps,
-        thin=thin,
+    posterior, observed = (
+        results.under_model_names(model, parts, each)
+        for each in (values, {"label": (("obs",), log_likelihood)})
     )
+    groups = {"sample_stats": stats, "log_likelihood": observed}
+    thin = drawn.step * drawn.every
+    attrs: dict[str, Any] = {"sampler": f"Gibbs (1 draw in {thin} sweeps)"}
+    attrs |= {"sampling_time": seconds, "sweeps": drawn.sweeps, "thin": thin}
+    tree = results.pack(model, parts, posterior, groups, **attrs)
     _report(tree, model, parts)
     for group in ("posterior", "sample_stats", "log_likelihood"):  # without states between draws
         kept = tree[group].to_dataset().isel(draw=slice(drawn.every - 1, None, drawn.every))

@@ -86,10 +86,10 @@ def save(tree: xr.DataTree, path: str | Path, *, overwrite: bool = True) -> Path
 
 def _storable(data: xr.Dataset) -> xr.Dataset:
     """Return data with the coordinates that a file can keep, of results that were made elsewhere too."""
-    objects = {name: each for name, each in data.coords.items() if each.dtype.kind == "O"}
-    kept = {
-        name: (x.dims, storable(x.values, str(name))) for name, x in objects.items() if x.ndim == 1
-    }
+    kept = {}
+    for name, x in data.coords.items():
+        if x.dtype.kind == "O" and x.ndim == 1:
+            kept[name] = x.dims, storable(x.values, str(name))
     return data.assign_coords(kept)
 
 
@@ -102,10 +102,9 @@ def _check_replaceable(path: Path, overwrite: bool) -> None:
             attrs = _read(path).attrs
         else:
             attrs = json.loads((path / "zarr.json").read_text(encoding="utf-8"))["attributes"]
-        is_ours = attrs.get(_WRITER) == _OURS
     except Exception:  # libraries raise errors of many kinds for files of other formats
-        is_ours = False
-    if not is_ours:
+        attrs = {}
+    if attrs.get(_WRITER) != _OURS:
         what = "a folder" if path.is_dir() else "a file"
         raise StoreError(f"{path} is {what} that was not written here; {_OTHER}")
     inner = [each.relative_to(path) for each in path.rglob("*") if each.is_file()]
@@ -113,8 +112,7 @@ def _check_replaceable(path: Path, overwrite: bool) -> None:
     foreign = [str(each) for each in inner if each.name != "zarr.json" and "c" not in each.parts]
     if foreign:
         raise StoreError(
-            f"{path} has files that were not written here ({', '.join(foreign[:3])}), and would be lost; "
-            "move them, or name another place"
+            f"{path} has files not written here ({', '.join(foreign[:3])}), and would be lost; {_OTHER}"
         )
     if not overwrite:
         raise StoreError(f"{path} exists; use overwrite=True, or name another place")
@@ -125,8 +123,7 @@ def _check_netcdf(path: Path) -> None:
     missing = [name for name in ("h5netcdf", "h5py") if find_spec(name) is None]
     if missing:
         raise ImportError(
-            f"{path} is netCDF, for which {' and '.join(missing)} is missing; install pcvm-pymc[netcdf], or "
-            "name a folder for Zarr"
+            f"{path} is netCDF, for which {' and '.join(missing)} is missing; install pcvm-pymc[netcdf]"
         )
 
 
@@ -137,14 +134,13 @@ def _checksum_of(tree: xr.DataTree) -> str:
         data = group.to_dataset(inherit=False)
         for name, each in data.variables.items():
             array = np.asarray(each.values)
-            key = f"{group.path}/{name}, {each.dims}, {name in data.coords}"
             if array.dtype.kind == "O":  # as which text comes back
                 array = array.astype("U")
             elif array.dtype.kind in "mM":  # dates come back in another unit
                 seconds = array.astype(f"{array.dtype.kind}8[s]")
                 rest = (array - seconds).astype("m8[ns]")
                 array = np.stack([seconds.astype(np.int64), rest.astype(np.int64)])
-            values[key] = array
+            values[f"{group.path}/{name}, {each.dims}, {name in data.coords}"] = array
         # an attribute of one element comes back as a scalar
         attrs = {name: np.ravel(each).tolist() for name, each in data.attrs.items()}
         values[f"{group.path} attributes"] = np.array(json.dumps(attrs, sort_keys=True))
@@ -206,11 +202,7 @@ def load(path: str | Path) -> xr.DataTree:
     except Exception as error:  # libraries and their codecs have errors of many kinds
         raise StoreError(f"{path} cannot be read as {what} ({error}); {_REMEDY}") from None
     if writer is None and checksum is None:
-        warnings.warn(
-            f"{path} has no checksum, as one that was not written by save: damage cannot be told",
-            UserWarning,
-            stacklevel=2,
-        )
+        warnings.warn(f"{path} has no checksum of save: damage cannot be told", stacklevel=2)
     elif checksum != found:
         raise StoreError(f"{path} is damaged (its checksum differs); {_REMEDY}")
     return tree

@@ -23,6 +23,7 @@ from pcvm_pymc.inference import chains, results
 from pcvm_pymc.inference.convergence import judge
 from pcvm_pymc.inference.prediction import latent_draws
 from pcvm_pymc.inference.results import pack
+from pcvm_pymc.model.parts import parts_of
 from pcvm_pymc.model.read import read
 
 sampling = import_module("pcvm_pymc.inference.sampling")  # whose function has its name
@@ -123,9 +124,10 @@ def test_one_verdict_on_convergence(caplog):
         weight, latent, width = (away if i == at else draws for i in range(3))
         ok, width = at in (0, 3), width[..., 0]
         values = {"magnitude": (("basis",), weight), "latent": (("obs",), latent)}
-        tree = pack(model, values | {"width": ((), width)}, {})
+        parts = parts_of(model)
+        tree = pack(model, parts, values | {"width": ((), width)}, {})
         caplog.clear()
-        sampling._report(tree, model)
+        sampling._report(tree, model, parts)
         found = convergence(tree)
         assert found.ok == ok == (not caplog.messages)
         assert chains._is_enough({"latent": latent, "width": width}) == ok
@@ -159,6 +161,7 @@ def test_of_several_classes_a_remedy_is_named(caplog):
         model = build(X, label, width=1.0)
         values = {name: (("basis", "class"), away), "latent": (("obs", "class"), away)}
         caplog.clear()
-        sampling._report(pack(model, values, {}), model)
+        parts = parts_of(model)
+        sampling._report(pack(model, parts, values, {}), model, parts)
         assert caplog.text.count("MPCVMClassifier(estimation='posterior')") == remedies
         assert "NOT converged" in caplog.text
