@@ -314,9 +314,7 @@ def blocks_of(Phi: Any, label: Any = None, most: int = _BLOCK) -> Iterator[Block
         return
     source = Phi.rows
     if not isinstance(source, ArrayRows):
-        raise ValueError(
-            f"rows are {type(source).__name__}; needed rows in memory or in chunks of an array"
-        )
+        raise ValueError(f"rows are {type(source).__name__}; needed an array, or chunks of one")
     basis = BasisFunctions(Phi.centres, Phi.kernel)
     for rows in row_blocks(source.n_obs, min(most, source.chunk)):
         yield rows, basis(np.asarray(source.X[rows], dtype=float)), source.label[rows]

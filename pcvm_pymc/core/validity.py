@@ -236,14 +236,11 @@ def pcvm_validity(
     likelihood = problem.likelihood
     if likelihood.n_scores > 1:
         raise ValueError(
-            f"the validity is that of one latent function; found {likelihood.n_scores} scores, needed one: "
-            "take each class against the rest"
+            f"found {likelihood.n_scores} scores, needed one: take each class against the rest"
         )
     prior = problem.hyperprior
     if isinstance(prior, HalfHorseshoe):
-        raise ValueError(
-            "a half-horseshoe prior has no expected precisions; needed one that EM takes"
-        )
+        raise ValueError("a half-horseshoe prior has no expected precisions; needed one of EM")
     every = np.where(np.square(result.weight) > 0, result.weight, 0.0)  # or it underflows
     active = np.flatnonzero(every)
     points, weight, kernel = X if centres is None else centres, every[active], RBF(result.width)

@@ -222,8 +222,7 @@ def start_of(problem: OwnProblem, values: Array) -> OwnState:
     slopes = problem.slopes(values)
     if not all(np.isfinite(each).all() for each in slopes):
         raise ValueError(
-            f"the log posterior is {slopes[0]} at the start, or has no slopes there; needed a start inside "
-            "the support of all variables: give initval="
+            f"the log posterior is {slopes[0]} at the start, or has no slopes there; give another initval="
         )
     return _state(problem, values, slopes[0])
 
@@ -434,7 +433,5 @@ def _check_bounded(problem: OwnProblem, state: OwnState, far: tuple[float, float
     runs = (np.abs(x) > least) & (slope[others] * np.sign(x) > _RISES)
     if runs.any() or not value < np.inf:
         where = {problem.names[i]: float(state.values[i]) for i in others[runs]}
-        raise ValueError(
-            f"the log posterior has no maximum: it goes on to rise with {where} (transformed, as a log); "
-            "needed a number for it, or a prior that is zero there, or sample by NUTS"
-        )
+        rises = f"it goes on to rise with {where} (transformed, as a log)"
+        raise ValueError(f"the log posterior has no maximum: {rises}; needed a number or prior")

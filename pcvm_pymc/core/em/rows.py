@@ -183,9 +183,7 @@ class StreamedRows(_Rows):
     def first(self, weight: Array, bias: Array, response: Array | None) -> Point:
         """Return the start; of several scores slopes are those of the likelihood's first responses."""
         if response is not None:
-            raise ValueError(
-                "start.response is for rows in memory; needed None for those in chunks"
-            )
+            raise ValueError("start.response is for rows in memory; needed None for chunks")
         if self.problem.n_scores == 1:
             return self.at(weight, bias, None, curved=True)
         self.is_given = True

@@ -363,8 +363,7 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
     options, columns = options or EvidenceOptions(), columns_of(problem)
     if not isinstance(columns, DenseColumns):
         raise ValueError(
-            "method='batch' needs all basis functions at every step; found bases that are computed when "
-            "needed (a memory_limit): use method='sequential', or fewer bases (basis=)"
+            "method='batch' needs all basis functions; found computed ones (memory_limit): use 'sequential'"
         )
     noise, free = start_noise(problem, options), problem.noise_is_estimated
     # all bases with equal precisions, the latent function varying as the targets do

@@ -53,9 +53,7 @@ def check_gibbs(problem: Problem) -> None:
         if is_met:
             raise ValueError(f"{words}; use method='nuts'")
     if not prior.is_proper:
-        raise ValueError(
-            f"hyperprior {prior} is improper: its posterior cannot be sampled; needed all positive"
-        )
+        raise ValueError(f"hyperprior {prior} is improper: no draws; needed all positive")
 
 
 @dataclass(frozen=True)

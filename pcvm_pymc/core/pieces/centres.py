@@ -208,8 +208,7 @@ def as_centres(basis: CentresLike, X: Array, label: NDArray[Any] | None) -> Cent
         return Centres.among(X, points, as_signs(basis[1], len(points)))
     if label is not None:
         raise ValueError(
-            f"basis={shown(basis)}; needed None, a number of rows to choose, or (centres, signs): each "
-            "weight has a sign, -1 or +1 (choose_basis returns both)"
+            f"basis={shown(basis)}; needed None, a number of rows, or (centres, signs) as of choose_basis"
         )
     points = as_features(basis, "basis", X.shape[1])
     return Centres.among(X, points, np.ones(len(points)))
@@ -341,8 +340,7 @@ def _shares(groups: list[Index], n_basis: Any, name: str = "") -> list[int]:
     sizes = np.array([len(rows) for rows in groups])
     if name and not (is_real(n_basis, Integral) and len(sizes) <= n_basis <= sizes.sum()):
         raise ValueError(
-            f"{name}={shown(n_basis)}; needed a whole number from {len(groups)}, the classes, to "
-            f"{sizes.sum()}, the rows"
+            f"{name}={shown(n_basis)}; needed a whole number from {len(sizes)} (classes) to {sizes.sum()}"
         )
     shares = np.maximum(1, np.floor(n_basis * sizes / sizes.sum()).astype(int))
     while shares.sum() < n_basis:  # the largest remainder first

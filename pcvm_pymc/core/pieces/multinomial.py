@@ -236,10 +236,9 @@ def _checked(latent: Array) -> Array:
     is_safe = not len(latent) or latent.max() - latent.min() <= _FARTHEST
     if not is_safe and not np.isfinite(latent).all():
         raise ValueError("latent has values that are NaN or infinite; needed finite scores")
-    if not is_safe and np.ptp(latent, axis=1).max() > _FARTHEST:
+    if not is_safe and (apart := np.ptp(latent, axis=1).max()) > _FARTHEST:
         raise ValueError(
-            f"latent has scores that are {np.ptp(latent, axis=1).max():.3g} apart; needed at most "
-            f"{_FARTHEST:g}: standardise the features, or give a wider or bounded kernel"
+            f"latent has scores that are {apart:.3g} apart; needed at most {_FARTHEST:g}: standardise X"
         )
     return latent
 

@@ -240,12 +240,10 @@ def sizes_of(size: Any, sizes: Any, n_basis: int, most: int) -> list[int]:
     given = list(sizes) if isinstance(sizes, list | tuple | range | np.ndarray) else []
     if sizes is not None and not (given and all(map(fits, given))):
         raise ValueError(
-            f"sizes={shown(sizes)}; needed one or more whole numbers from 0 to {n_basis}, the bases"
+            f"sizes={shown(sizes)}; needed whole numbers from 0 to {n_basis}, the bases"
         )
     if isinstance(size, str) and size == "auto":
         return sorted(set(map(int, given))) or default_sizes(most).tolist()
     if not fits(size):
-        raise ValueError(
-            f"size={shown(size)}; needed 'auto' or a whole number from 0 to {n_basis}, the bases"
-        )
+        raise ValueError(f"size={shown(size)}; needed 'auto' or a whole number from 0 to {n_basis}")
     return sorted({*map(int, given), int(size)})

@@ -67,8 +67,7 @@ class Target:
         share = np.array([1.0 - mean, mean]) if self.n_scores == 1 else mean
         if not (share > _LEAST_SHARE).all():
             raise ValueError(
-                f"probability of class {int(share.argmin())} is 0 in every row; leave the class out. A "
-                "reference that knows one class only leaves nothing to project"
+                f"probability of class {int(share.argmin())} is 0 in every row; leave the class out"
             )
 
     @property
