@@ -106,7 +106,14 @@ class SumsRequest:
                 add_products(gram, [Z] * n_scores, self.hessian(latent, label))
                 continue
             weight = terms.curvature if self.gram == "curvature" else row_weight(label)
-            _add_gram(gram, Phi, np.ones(len(X)) if weight is None else weight)
+            weight = np.ones(len(X)) if weight is None else weight
+            gram[-1, :-1] += weight.astype(Phi.dtype) @ Phi
+            gram[-1, -1] += float(weight.sum())
+            Phi *= np.sqrt(weight).astype(Phi.dtype)[:, None]
+            Phi[np.abs(Phi) < np.sqrt(np.finfo(Phi.dtype).tiny)] = 0.0  # products would be denormal
+            # NumPy takes a symmetric rank-k product here, and unlike SciPy's it lets other threads run; in
+            # single precision chunks are summed in double. Transposed: in column order
+            gram[:-1, :-1] += (Phi.T @ Phi).T
         if gram is not None and curvature > of_matrix > 0:
             gram *= curvature / of_matrix
         return Sums(log_likelihood, gradient, total, change, gram)
@@ -181,17 +188,6 @@ class BasisFunctions:
                 np.clip(Phi, _LEAST_EXPONENT[self.type], 0.0, out=Phi)
                 return np.exp(Phi, out=Phi)
         return kernel(X, centres).astype(self.type, copy=False)
-
-
-def _add_gram(gram: Array, Phi: Any, row_weight: Array) -> None:
-    """Add ``[Phi, 1]' W [Phi, 1]``; `Phi` is overwritten."""
-    gram[-1, :-1] += row_weight.astype(Phi.dtype) @ Phi
-    gram[-1, -1] += float(row_weight.sum())
-    Phi *= np.sqrt(row_weight).astype(Phi.dtype)[:, None]
-    Phi[np.abs(Phi) < np.sqrt(np.finfo(Phi.dtype).tiny)] = 0.0  # products would be denormal
-    # NumPy takes a symmetric rank-k product here, and unlike SciPy's it lets other threads run; in
-    # single precision chunks are summed in double. Transposed: in column order
-    gram[:-1, :-1] += (Phi.T @ Phi).T
 
 
 @dataclass(frozen=True)

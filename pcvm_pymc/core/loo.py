@@ -161,9 +161,8 @@ def check_step(
         return CheckedStep(mode.predictions(latent), np.full(len(latent), np.inf))
     objectives, parts = _HeldOutObjectives(mode, mode.curved), []
     for rows in row_blocks(len(latent), _ROWS):
-        once, gain, *_ = objectives.newton_step(
-            rows, objectives.quadratic_minima(rows, moved[rows])
-        )
+        minima = objectives.quadratic_minima(rows, moved[rows])
+        once, gain, *_ = objectives.newton_step(rows, minima)
         twice, left, *rest = objectives.newton_step(rows, once)
         after, (entry, entry_gain) = objectives.latent(rows, twice), objectives.entry(rows, *rest)
         parts.append((objectives.latent(rows, once), after, after + entry, gain, left, entry_gain))

@@ -80,9 +80,8 @@ def centre_derivatives(
     slope = score @ height
     for j in range(n_features):
         # d f / d z_j = 2 w K u_j and d^2 f / d z_j^2 = w K (4 u_j^2 - 2 P_jj), u = P (x - z)
-        u = sum(
-            form[j, k] * (X[:, k, None] - centres[:, k]) for k in np.flatnonzero(form[j]).tolist()
-        )
+        others = np.flatnonzero(form[j]).tolist()
+        u = sum(form[j, k] * (X[:, k, None] - centres[:, k]) for k in others)
         moved = height * u
         a[:, j] = 2.0 * (score @ moved)
         b[:, j] = 4.0 * (curvature @ moved**2 - score @ (moved * u)) + 2.0 * form[j, j] * slope

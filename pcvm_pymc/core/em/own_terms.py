@@ -35,9 +35,8 @@ _HALVINGS = 3  # of an M-step, for each damping
 _MOST_HALVINGS = 40  # of a Newton step
 _GRADIENT_STEPS = 20  # of L-BFGS in a round
 _EXCHANGES = 20  # of a Newton step: sets of weights that it would take across zero
-_LEAST_CURVATURE = (
-    1e-7  # of a direction, in units of the diagonal: flatter ones are taken as if of this
-)
+# of a direction, in units of the diagonal: flatter ones are taken as if of this
+_LEAST_CURVATURE = 1e-7
 _PROMISED = 1e-10  # share of the log posterior that a Newton step must promise to go on
 _SLOPE_TOLERANCE = 1e-7  # of a weight at zero that would rather grow, in units of the prior's
 # of values on a transformed scale (a log, log odds), and of others: beyond, what still rises has no maximum
@@ -212,9 +211,7 @@ def fit_own_terms(
     columns = ("log_posterior", "n_active", "change")
     each = {name: np.array([vars(one)[name] for one in trace]) for name in columns}
     ends = EMTrace(**each, width=np.full(len(trace), np.nan))
-    return OwnResult(
-        state.values, state.log_posterior, state.n_active, status, len(trace) - 1, ends
-    )
+    return OwnResult(state.values, state.log_posterior, state.n_active, status, n_iter, ends)
 
 
 def start_of(problem: OwnProblem, values: Array) -> OwnState:

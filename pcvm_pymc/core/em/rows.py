@@ -133,9 +133,8 @@ class DenseRows(_Rows):
         if response is None:
             return point
         self.is_given = True
-        slope = self.problem.likelihood.bound * (
-            response.reshape(point.latent.shape) - point.latent
-        )
+        away = response.reshape(point.latent.shape) - point.latent
+        slope = self.problem.likelihood.bound * away
         slope = slope if row_weight is None else row_weight[:, None] * slope
         terms, gradient = point.terms._replace(slope=slope), transposed_times(self.Phi, slope)
         return replace(point, terms=terms, gradient=gradient, total=slope.sum(axis=0))
@@ -187,11 +186,9 @@ class StreamedRows(_Rows):
         if self.problem.n_scores == 1:
             return self.at(weight, bias, None, curved=True)
         self.is_given = True
-        likelihood = self.problem.likelihood
-        point = self._pass(weight, bias, None, "unit", FirstResponses(likelihood))
-        return replace(
-            point, gradient=likelihood.bound * point.gradient, total=likelihood.bound * point.total
-        )
+        responses, bound = FirstResponses(self.problem.likelihood), self.problem.likelihood.bound
+        point = self._pass(weight, bias, None, "unit", responses)
+        return replace(point, gradient=bound * point.gradient, total=bound * point.total)
 
     def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
         """Return the point at weights and biases; `curved` also sums a Gram matrix for Newton's step."""

@@ -456,11 +456,8 @@ def result_at(
     """
     order = np.argsort(model[0])
     index, precision, mean = model[0][order], model[1][order], model[2][order]
-    likelihood, norm, first = (
-        problem.likelihood.with_noise(noise),
-        columns.norm[index],
-        int(problem.bias),
-    )
+    likelihood = problem.likelihood.with_noise(noise)
+    norm, first = columns.norm[index], int(problem.bias)
     end = posterior_of(columns, (index, precision, mean), problem.centred, likelihood)
     weight, alpha = np.zeros(columns.shape[1]), np.full(columns.shape[1], np.inf)
     weight[index], alpha[index] = end.mean / norm, end.alpha * norm * norm
@@ -483,6 +480,3 @@ def result_at(
         n_iter=len(trace) - 1,
         trace=EvidenceTrace(*(np.asarray(column) for column in zip(*trace, strict=True))),
     )
-
-
-# --- predictions -----------------------------------------------------------------------------------

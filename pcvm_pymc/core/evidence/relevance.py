@@ -239,9 +239,8 @@ class Search:
             alpha = np.sqrt(state.alpha * new.alpha)
             new = self._scanned(columns, (new.index, alpha, new.mean))
         # what rounding may have spoilt on the way lies between the two values computed from the rows
-        history[:, 0] = history[:, 0].clip(
-            state.log_evidence, max(state.log_evidence, new.log_evidence)
-        )
+        highest = max(state.log_evidence, new.log_evidence)
+        history[:, 0] = history[:, 0].clip(state.log_evidence, highest)
         if period and len(self.trace) % period < len(history):
             self.noise = self._next_noise(columns, new)
             new = self._scanned(columns, new.model)
@@ -274,9 +273,8 @@ class Search:
         return (index, swept.alpha[index], swept.Q[index]), history[:n_changes], is_converged
 
     def _scanned(self, columns: Columns, model: Model) -> ActiveSet:
-        return scanned(
-            columns, self.problem.centred, self.problem.likelihood.with_noise(self.noise), model
-        )
+        likelihood = self.problem.likelihood.with_noise(self.noise)
+        return scanned(columns, self.problem.centred, likelihood, model)
 
     def _next_noise(self, columns: Any, state: ActiveSet) -> float:
         latent = columns.take(state.index) @ state.mean

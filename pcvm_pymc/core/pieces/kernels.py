@@ -188,17 +188,15 @@ class FunctionKernel(KernelPiece):
     function: Callable[..., Array]
     width: Any = 1.0
     name: ClassVar[str] = "function"
+    takes_width: ClassVar[bool] = True
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
         matrix = "the matrix of the kernel"
-        Phi = as_numbers(self.values(X, centres), matrix)
+        width = [self.width] if self.takes_width else []
+        Phi = as_numbers(self.function(X, centres, *width), matrix)
         check_shape(matrix, Phi.shape, (len(X), len(centres)), "value for each row and centre")
         return checked_values(Phi)
-
-    def values(self, X: Array, centres: Array) -> Any:
-        """Return what the function returns."""
-        return self.function(X, centres, self.width)
 
 
 @dataclass(frozen=True)
@@ -206,14 +204,11 @@ class FixedKernel(FunctionKernel):
     """A function ``(X, centres) -> Phi`` without a width, such as scikit-learn's kernels of processes."""
 
     width: Any = field(default=np.nan, init=False)
+    takes_width: ClassVar[bool] = False
 
     def with_width(self, width: Any) -> Self:
         """Return the kernel itself: its parameters are its own."""
         return self
-
-    def values(self, X: Array, centres: Array) -> Any:
-        """Return what the function returns."""
-        return self.function(X, centres)
 
 
 @dataclass(frozen=True)

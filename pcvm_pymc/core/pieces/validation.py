@@ -378,8 +378,8 @@ def _plain(labels: NDArray[Any], name: str) -> NDArray[Any]:
     if found.dtype.kind != "O" and (found == labels).all():  # no digit is lost
         return found
     words = ", ".join(sorted(each.__name__ for each in types))
-    found = f"{name} has labels of the type(s) {words}, such as {shown(labels.flat[0])}"
-    raise ValueError(f"{found}; needed text alone, bools alone, or numbers of 64 bits")
+    words = f"{name} has labels of the type(s) {words}, such as {shown(labels.flat[0])}"
+    raise ValueError(f"{words}; needed text alone, bools alone, or numbers of 64 bits")
 
 
 def _is_missing(value: Any) -> bool:
