@@ -148,14 +148,9 @@ def kernel_validity(
     middle = np.average(X, axis=0, weights=each)
     spread = np.sqrt(np.average((X - middle) ** 2, axis=0, weights=each))
     varies = np.ptp(X, axis=0) > 0
-    a, b = centre_derivatives(
-        X,
-        (X if centres is None else centres)[active],
-        weight[active],
-        kernel,
-        score=likelihood.score(latent, target),
-        curvature=likelihood.curvature(latent, target),
-    )
+    known = (X if centres is None else centres)[active], weight[active], kernel
+    score, curvature = likelihood.score(latent, target), likelihood.curvature(latent, target)
+    a, b = centre_derivatives(X, *known, score=score, curvature=curvature)
     stability = log_stability(a, b)[:, varies] - np.log(spread[varies])
     counts = determined > 0  # a kernel that the data say nothing about may be as stable as it likes
     value = likelihood.log_likelihood(latent, target)

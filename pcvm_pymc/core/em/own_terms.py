@@ -315,9 +315,7 @@ def _newton_step(problem: OwnProblem, state: OwnState) -> tuple[OwnState, float]
     cross zero end at it. Directions in which the log posterior bends upwards are taken as if it bent
     downwards as much, so that a step always rises at first.
     """
-    slope = problem.slopes(state.values)[1]
-    half_line, slope = _half_lines(problem, state.values, slope)
-    movable = np.concatenate([*(block.values for block in problem.blocks), problem.others])
+    movable, half_line, slope = _half_lines(problem, state.values)
     stays = (state.values[movable] == 0) & (half_line[movable] != 0)
     stays &= slope[movable] * half_line[movable] <= _SLOPE_TOLERANCE
     where = movable[~stays]
@@ -351,8 +349,7 @@ def _from_saddle(problem: OwnProblem, state: OwnState) -> OwnState | None:
     nothing at first may grow here, too.
     """
     values = state.values
-    half_line, slope = _half_lines(problem, values, problem.slopes(values)[1])
-    movable = np.concatenate([*(block.values for block in problem.blocks), problem.others])
+    movable, half_line, slope = _half_lines(problem, values)
     kept = (values == 0) & ((problem.penalty > 0) | (slope * half_line < -_SLOPE_TOLERANCE))
     where = movable[~kept[movable]]
     H = curvatures(problem, values, where)
@@ -397,20 +394,21 @@ def curvatures(problem: OwnProblem, values: Array, where: Index) -> Array:
     return H
 
 
-def _half_lines(problem: OwnProblem, values: Array, slope: Array) -> tuple[Array, Array]:
-    """Return the sign of values that a Newton step must not change, and slopes on their half-line.
+def _half_lines(problem: OwnProblem, x: Array) -> tuple[Index, Array, Array]:
+    """Return which values move, their signs that a Newton step must not change, and slopes on that side.
 
     Sizes are positive. Under an L1 penalty a value is on one side of zero, and one at zero leaves it only
     where the slope exceeds the penalty.
     """
-    x, penalty = values, problem.penalty
+    slope, penalty = problem.slopes(x)[1], problem.penalty
     at_kink = (penalty > 0) & (x == 0)
     half_line = np.where(at_kink, np.sign(slope), (penalty > 0) * np.sign(x))
     for block in problem.blocks:
         if block.signed:
             half_line[block.weight] = 1.0
     beyond = np.sign(slope) * np.maximum(np.abs(slope) - penalty, 0.0)
-    return half_line, np.where(at_kink, beyond, slope)
+    movable = np.concatenate([*(block.values for block in problem.blocks), problem.others])
+    return movable, half_line, np.where(at_kink, beyond, slope)
 
 
 def _ascent(H: Array, slope: Array) -> Array:

@@ -248,9 +248,8 @@ class SummedColumns:
 
     def among(self, some: Index) -> "SummedColumns":
         """Return some of the columns."""
-        return replace(
-            self, number=self.number[some], norm=self.norm[some], weight=self.weight[some]
-        )
+        number, norm, weight = (each[some] for each in (self.number, self.norm, self.weight))
+        return replace(self, number=number, norm=norm, weight=weight)
 
     def triangle(self, weight: Array) -> Triangle:
         """Return what the rows say at given weights of the columns."""

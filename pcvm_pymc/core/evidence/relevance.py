@@ -254,13 +254,9 @@ class Search:
         """Return (index, alpha, mean) after at most so many changes, their history, and if no more gains."""
         index, m, n_columns = state.index, len(state.index), len(state.S)
         beta = self.noise**-2.0 if self.is_quadratic else 1.0
-        swept = Swept(
-            np.full(n_columns, np.inf),
-            np.empty((n_columns, n_columns)),
-            state.S.copy(),
-            state.Q.copy(),
-            np.zeros(n_columns, dtype=np.int64),
-        )
+        out, members = np.full(n_columns, np.inf), np.zeros(n_columns, dtype=np.int64)
+        rows = np.empty((n_columns, n_columns))
+        swept = Swept(out, rows, state.S.copy(), state.Q.copy(), members)
         swept.alpha[index], swept.members[:m] = state.alpha, index
         swept.rows[index] = beta * (state.covariance @ inner.gram[index])
         swept.rows[index[:, None], index] = -state.covariance

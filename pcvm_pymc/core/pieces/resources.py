@@ -190,8 +190,7 @@ def has_room_for_coupled(
 
 _warn_once = cache(logging.getLogger(__name__).warning)
 _UNCACHED = (
-    "compiled functions cannot be kept on disk: every process compiles them again, which may take a minute. "
-    "Set NUMBA_CACHE_DIR to a folder that can be written"
+    "compiled functions cannot be kept on disk. Set NUMBA_CACHE_DIR to a folder that can be written"
 )
 
 

@@ -154,8 +154,7 @@ def warn_unscaled(X: Array, columns: Sequence[Any] | None = None) -> None:
     names = range(X.shape[1]) if columns is None else columns
     warn_input(
         f"X is not scaled: column {names[wide]!s} has the standard deviation {spread[wide]:.3g}, column "
-        f"{names[narrow]!s} {spread[narrow]:.3g}, so that the latter hardly counts in distances; standardise "
-        "the columns first: (X - X.mean(axis=0)) / X.std(axis=0), or StandardScaler() in a pipeline"
+        f"{names[narrow]!s} {spread[narrow]:.3g}; standardise the columns, as by StandardScaler()"
     )
 
 
@@ -163,8 +162,7 @@ def warn_constant(X: Array) -> None:
     """Warn where all rows of `X` are the same."""
     if len(X) > 1 and (np.ptp(X, axis=0) == 0).all():
         warn_input(
-            "X has rows that are all the same, so that every prediction is the same too; needed columns that "
-            "vary: look at how the table was read"
+            "X has rows that are all the same; needed columns that vary: look at how the table was read"
         )
 
 

@@ -131,9 +131,8 @@ class Reference:
         """Return what is to be approximated, by some of the bases on some of the rows."""
         p = self.probability if probability is None else probability
         weight = None if self.weight is None else self.weight[rows]
-        return Target(
-            Phi, self.centres.signs_of(columns), p, weight, likelihood=self.likelihood.of_labels
-        )
+        sign, likelihood = self.centres.signs_of(columns), self.likelihood.of_labels
+        return Target(Phi, sign, p, weight, likelihood=likelihood)
 
 
 class Scored(NamedTuple):

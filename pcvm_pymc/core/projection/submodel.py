@@ -204,12 +204,9 @@ class _Newton:
         self.target, free, n_scores = target, target.free[columns], target.n_scores
         flat = np.zeros(n_scores)
         flat[: n_scores > 1] = np.inf  # of several biases the first is zero
-        self.model = QuadraticModel(
-            np.reshape(weight, free.shape),
-            np.broadcast_to(bias, (n_scores,)),
-            np.where(free, target.penalty[columns, None], np.inf),
-            flat,
-        )
+        ridge = np.where(free, target.penalty[columns, None], np.inf)
+        at = np.reshape(weight, free.shape), np.broadcast_to(bias, (n_scores,))
+        self.model = QuadraticModel(*at, ridge, flat)
         self.designs = self.model.designs(target.Phi[:, columns])
         self.is_weight = self.model.is_ridged
         sign = np.ones(free.shape) if target.sign is None else target.sign[columns]
