@@ -378,9 +378,9 @@ def _first_point(rows: DenseRows | StreamedRows, start: Start) -> Point:
             raise ValueError(f"start.{name} has shape {np.shape(value)}; needed {needed}")
         if value is not None and not np.isfinite(value).all():
             raise ValueError(f"start.{name} has values that are NaN or infinite; needed numbers")
-    wrong = int(np.sum(weight * problem.weight_sign < 0)) if problem.is_signed else 0
-    if wrong:
-        raise ValueError(f"start has {wrong} weight(s) of wrong sign; needed weight * sign >= 0")
+    n = int(np.sum(weight * problem.weight_sign < 0)) if problem.is_signed else 0
+    if n:
+        raise ValueError(f"start has {n} weight(s) of the wrong sign; needed weight * sign >= 0")
     weight = weight.reshape(n_basis, n_scores)
     weight = problem.hyperprior.pruned(weight, shared=problem.shared, size=rows.size)
     return rows.first(weight, bias, start.response)

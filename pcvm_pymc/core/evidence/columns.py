@@ -54,8 +54,8 @@ class ComputedBases:
         needed = self.least_bytes(len(self.X))
         if not self.memory_limit >= needed:
             raise ValueError(
-                f"memory_limit={self.memory_limit:.3g} bytes is too small for {_CANDIDATES} bases of "
-                f"{len(self.X)} rows; needed at least {1.005 * needed:.3g}"
+                f"memory_limit={self.memory_limit:.3g} bytes is too small for {len(self.X)} rows, of which "
+                f"{_CANDIDATES} candidate bases are kept; needed at least {1.005 * needed:.3g}"
             )
 
     @staticmethod

@@ -71,8 +71,9 @@ class Radial(KernelPiece):
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
-        if np.ndim(self.width) and np.shape(self.width) != (X.shape[1],):
-            raise ValueError(f"width has {len(self.width)} values; needed one or {X.shape[1]}")
+        n = X.shape[1]
+        if np.ndim(self.width) and np.shape(self.width) != (n,):
+            raise ValueError(f"width has {len(self.width)} values; needed one or {n}, the features")
         if np.ndim(self.width):
             return self.profile(distances(X / self.width, centres / self.width, self.order))
         return self.of_distances(distances(X, centres, self.order))

@@ -66,9 +66,8 @@ class Target:
         mean = self.mass @ self.probability
         share = np.array([1.0 - mean, mean]) if self.n_scores == 1 else mean
         if not (share > _LEAST_SHARE).all():
-            raise ValueError(
-                f"probability of class {int(share.argmin())} is 0 in every row; leave the class out"
-            )
+            found = f"probability of class {int(share.argmin())} is 0 in every row"
+            raise ValueError(f"{found}; leave the class out: one class only is no reference")
 
     @property
     def n_scores(self) -> int:
