@@ -285,9 +285,8 @@ class StreamedDesign:
             Other fields of the `SumsRequest`: gram, hessian, every.
         """
         where = (*at, *(at if old is None else old))
-        return self.rows.sums(
-            SumsRequest(self.centres, self.kernel, *where, terms, single=self.single, **more)
-        )
+        more["single"] = self.single
+        return self.rows.sums(SumsRequest(self.centres, self.kernel, *where, terms, **more))
 
 
 def blocks_of(Phi: Any, label: Any = None, most: int = _BLOCK) -> Iterator[Block]:

@@ -188,16 +188,9 @@ def rvm_validity(
     """
     determined = 1.0 - result.alpha[result.active] * np.diag(result.covariance)[:-1]
     target, likelihood = problem.given
-    return kernel_validity(
-        X,
-        target,
-        result.weight,
-        result.latent,
-        np.clip(determined, 0.0, 1.0)[result.weight[result.active] != 0],
-        kernel=kernel,
-        likelihood=likelihood.with_noise(result.noise),
-        centres=centres,
-    )
+    determined = np.clip(determined, 0.0, 1.0)[result.weight[result.active] != 0]
+    fit, known = (target, result.weight, result.latent), likelihood.with_noise(result.noise)
+    return kernel_validity(X, *fit, determined, kernel=kernel, likelihood=known, centres=centres)
 
 
 def pcvm_validity(
@@ -238,21 +231,12 @@ def pcvm_validity(
     every = np.where(np.square(result.weight) > 0, result.weight, 0.0)  # or it underflows
     active = np.flatnonzero(every)
     points, weight, kernel = X if centres is None else centres, every[active], RBF(result.width)
+    rows, bias = [(kernel(X, points[active]), problem.label)], np.array([result.bias])
+    precision = prior.weight_precision(weight)[:, None]
+    of_bias = np.array([problem.bias_precision(result.bias)])
     model = QuadraticModel.at(
-        [(kernel(X, points[active]), problem.label)],
-        likelihood,
-        weight[:, None],
-        np.array([result.bias]),
-        precision=prior.weight_precision(weight)[:, None],
-        bias_precision=np.array([problem.bias_precision(result.bias)]),
+        rows, likelihood, weight[:, None], bias, precision=precision, bias_precision=of_bias
     )
-    return kernel_validity(
-        X,
-        problem.label,
-        every,
-        result.latent,
-        np.clip(1.0 - np.diag(model.inverse)[: len(active)], 0.0, 1.0),
-        kernel=kernel,
-        likelihood=likelihood,
-        centres=centres,
-    )
+    determined = np.clip(1.0 - np.diag(model.inverse)[: len(active)], 0.0, 1.0)
+    fit = problem.label, every, result.latent, determined
+    return kernel_validity(X, *fit, kernel=kernel, likelihood=likelihood, centres=centres)

@@ -268,18 +268,13 @@ def _em_step(problem: OwnProblem, state: OwnState, k: int) -> OwnState:
     scale, bias_scale = 1.0 / np.sqrt(prior.weight_precision(weight)), 0.0
     if block.bias_kind != "none":
         bias_scale = np.inf if block.bias_kind == "free" else prior.bias_precision(bias) ** -0.5
+    scales = scale, float(bias_scale)
     target = rows.slope @ rows.design, float(rows.slope.sum())
     size = np.abs(rows.curvature).max()
     for damping in _DAMPINGS:
         gram = BorderedGram.of(rows.design, np.maximum(rows.curvature, 0.0) + damping * size)
         new_weight, new_bias = solve_nonnegative(
-            gram,
-            scale,
-            float(bias_scale),
-            target,
-            expected(weight),
-            start=(weight, bias),
-            constrained=block.signed,
+            gram, *scales, target, expected(weight), start=(weight, bias), constrained=block.signed
         )
         values = np.append(new_weight, new_bias)[: len(block.values)]
         new = _raised(problem, state, block.values, values, _HALVINGS)

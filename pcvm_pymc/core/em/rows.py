@@ -201,15 +201,11 @@ class StreamedRows(_Rows):
         # Slopes are summed over all rows, so that steps end at the same point. A matrix of some rows
         # makes good steps (Roosta-Khorasani & Mahoney 2019, Mathematical Programming 174).
         columns *= problem.n_scores if kind == "coupled" else 1
-        every = max(1, problem.Phi.shape[0] // (_ROWS_PER_COLUMN * columns))
-        sums = self.Phi.sums(
-            (weight[self.index], bias),
-            terms,
-            old=None if old is None else (old.weight[self.index], old.bias),
-            gram=kind,
-            hessian=problem.likelihood.hessian if kind == "coupled" else None,
-            every=1 if kind == "unit" else every,
-        )
+        share = problem.Phi.shape[0] // (_ROWS_PER_COLUMN * columns)
+        at, every = (weight[self.index], bias), 1 if kind == "unit" else max(1, share)
+        before = None if old is None else (old.weight[self.index], old.bias)
+        hessian = problem.likelihood.hessian if kind == "coupled" else None
+        sums = self.Phi.sums(at, terms, old=before, gram=kind, hessian=hessian, every=every)
         if sums.gram is not None:
             self.grams[kind] = sums.gram if kind == "coupled" else BorderedGram(sums.gram)
         value = sums.log_likelihood + problem.log_prior(weight, bias)

@@ -248,7 +248,7 @@ class SummedColumns:
 
     def among(self, some: Index) -> "SummedColumns":
         """Return some of the columns."""
-        number, norm, weight = (each[some] for each in (self.number, self.norm, self.weight))
+        number, norm, weight = self.number[some], self.norm[some], self.weight[some]
         return replace(self, number=number, norm=norm, weight=weight)
 
     def triangle(self, weight: Array) -> Triangle:

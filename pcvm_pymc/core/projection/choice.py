@@ -179,13 +179,9 @@ def grown(reference: Reference, sizes: Sequence[int] | None) -> Scored:
     square = np.average(np.einsum("ic,sic->si", expected, ratio**2), axis=1, weights=weight)
     variance = square - np.average(loss, axis=1, weights=weight) ** 2
     density = weight * np.log(np.maximum(held_out[np.arange(n), number], tiny))
-    return Scored(
-        path,
-        int(path.sizes[enough[0] if len(enough) else -1]),
-        density - weight * loss,
-        density,
-        np.sqrt(weight.sum() * np.maximum(variance, 0.0)),
-    )
+    size = int(path.sizes[enough[0] if len(enough) else -1])
+    error = np.sqrt(weight.sum() * np.maximum(variance, 0.0))
+    return Scored(path, size, density - weight * loss, density, error)
 
 
 def smallest_within_one_se(sizes: NDArray[np.int64], log_density: Array) -> int:
