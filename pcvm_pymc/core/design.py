@@ -106,7 +106,14 @@ class SumsRequest:
                 add_products(gram, [Z] * n_scores, self.hessian(latent, label))
                 continue
             weight = terms.curvature if self.gram == "curvature" else row_weight(label)
-            _add_gram(gram, Phi, np.ones(len(X)) if weight is None else weight)
+            weight = np.ones(len(X)) if weight is None else weight
+            gram[-1, :-1] += weight.astype(Phi.dtype) @ Phi
+            gram[-1, -1] += float(weight.sum())
+            Phi *= np.sqrt(weight).astype(Phi.dtype)[:, None]
+            Phi[np.abs(Phi) < np.sqrt(np.finfo(Phi.dtype).tiny)] = 0.0  # products would be denormal
+            # NumPy takes a symmetric rank-k product here, and unlike SciPy's it lets other threads run; in
+            # single precision chunks are summed in double. Transposed: in column order
+            gram[:-1, :-1] += (Phi.T @ Phi).T
         if gram is not None and curvature > of_matrix > 0:
             gram *= curvature / of_matrix
         return Sums(log_likelihood, gradient, total, change, gram)
@@ -181,17 +188,6 @@ class BasisFunctions:
                 np.clip(Phi, _LEAST_EXPONENT[self.type], 0.0, out=Phi)
                 return np.exp(Phi, out=Phi)
         return kernel(X, centres).astype(self.type, copy=False)
-
-
-def _add_gram(gram: Array, Phi: Any, row_weight: Array) -> None:
-    """Add ``[Phi, 1]' W [Phi, 1]``; `Phi` is overwritten."""
-    gram[-1, :-1] += row_weight.astype(Phi.dtype) @ Phi
-    gram[-1, -1] += float(row_weight.sum())
-    Phi *= np.sqrt(row_weight).astype(Phi.dtype)[:, None]
-    Phi[np.abs(Phi) < np.sqrt(np.finfo(Phi.dtype).tiny)] = 0.0  # products would be denormal
-    # NumPy takes a symmetric rank-k product here, and unlike SciPy's it lets other threads run; in
-    # single precision chunks are summed in double. Transposed: in column order
-    gram[:-1, :-1] += (Phi.T @ Phi).T
 
 
 @dataclass(frozen=True)
@@ -289,9 +285,8 @@ class StreamedDesign:
             Other fields of the `SumsRequest`: gram, hessian, every.
         """
         where = (*at, *(at if old is None else old))
-        return self.rows.sums(
-            SumsRequest(self.centres, self.kernel, *where, terms, single=self.single, **more)
-        )
+        more["single"] = self.single
+        return self.rows.sums(SumsRequest(self.centres, self.kernel, *where, terms, **more))
 
 
 def blocks_of(Phi: Any, label: Any = None, most: int = _BLOCK) -> Iterator[Block]:
@@ -314,9 +309,7 @@ def blocks_of(Phi: Any, label: Any = None, most: int = _BLOCK) -> Iterator[Block
         return
     source = Phi.rows
     if not isinstance(source, ArrayRows):
-        raise ValueError(
-            f"rows are {type(source).__name__}; needed rows in memory or in chunks of an array"
-        )
+        raise ValueError(f"rows are {type(source).__name__}; needed an array, or chunks of one")
     basis = BasisFunctions(Phi.centres, Phi.kernel)
     for rows in row_blocks(source.n_obs, min(most, source.chunk)):
         yield rows, basis(np.asarray(source.X[rows], dtype=float)), source.label[rows]

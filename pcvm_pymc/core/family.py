@@ -160,8 +160,7 @@ def check_solver(problem: Problem, solver: str) -> None:
     if any(solver in (*row.solvers, *row.samplers) for row in rows):
         if solver == "gibbs" and isinstance(problem.likelihood, Weighted):
             raise ValueError(
-                "the rows have weights, which 'gibbs' does not take: its latent responses are those of "
-                "single rows; use 'em', 'evidence' or 'bottom-up'"
+                "the rows have weights, which 'gibbs' does not take; use 'em', 'evidence' or 'bottom-up'"
             )
         return
     signs = "signed" if problem.is_signed else "free"
@@ -171,18 +170,15 @@ def check_solver(problem: Problem, solver: str) -> None:
     names = dict.fromkeys(row.name for row in rows)
     allowed = dict.fromkeys(each for row in rows for each in (*row.solvers, *row.samplers))
     raise ValueError(
-        f"{pieces} are those of {' or '.join(names)}, which {solver!r} does not take; use "
-        f"{' or '.join(allowed)}"
+        f"{pieces} are of {' or '.join(names)}, which {solver!r} does not take; use {' or '.join(allowed)}"
     )
 
 
 def check_mode(problem: Problem) -> None:
     """Raise where the prior has no mode that EM could find: one of unknown scale, or a half-horseshoe."""
     if not problem.hyperprior.has_mode:
-        raise ValueError(
-            f"hyperprior={problem.hyperprior} has no mode that EM could find; needed a Hyperprior of fixed "
-            "scale (rate_shape=None) or a Laplace, or sample"
-        )
+        found = f"hyperprior={problem.hyperprior} has no mode that EM could find"
+        raise ValueError(f"{found}; needed one of fixed scale (rate_shape=None) or a Laplace")
 
 
 def as_likelihood(likelihood: str | Likelihood, allowed: tuple[str, ...]) -> Likelihood:
@@ -205,6 +201,4 @@ def as_likelihood(likelihood: str | Likelihood, allowed: tuple[str, ...]) -> Lik
     if isinstance(name, str) and name in allowed:
         found: Likelihood = LIKELIHOODS[name]()
         return found
-    raise ValueError(
-        f"likelihood={likelihood!r} is unknown; use one of {allowed}, or a Likelihood object"
-    )
+    raise ValueError(f"likelihood={likelihood!r} is unknown; use one of {allowed} or a Likelihood")

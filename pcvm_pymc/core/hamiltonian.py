@@ -135,10 +135,8 @@ class LogPosterior:
     def _precision(self, size: Array) -> Array:
         """Return the precisions expected at sizes; they also give the slope of the log prior density."""
         weight, bias = self._unit.weight_precision(size[..., :-1, :]), size[..., -1:, :]
-        bias = (
-            np.zeros_like(bias) if self.problem.bias == "free" else self._unit.bias_precision(bias)
-        )
-        return np.minimum(np.concatenate([weight, bias], axis=-2), np.finfo(float).max)
+        of_bias = np.zeros_like if self.problem.bias == "free" else self._unit.bias_precision
+        return np.minimum(np.concatenate([weight, of_bias(bias)], axis=-2), np.finfo(float).max)
 
     def __call__(self, parameters: Array) -> tuple[Array, Array]:
         """Return log densities of states, shape (n_states,), up to a constant, and their gradients.
@@ -315,14 +313,11 @@ class Coordinates:
         ratio = np.exp(parameters[:, [self.column]] - self.middle)
         return np.sqrt(1.0 + ratio * self.eigenvalues)
 
-    def _parameters(self, z: Array, root: Array) -> Array:
-        found = z.copy()
-        found[:, self.v] = (z[:, self.v] / root) @ self.R.T
-        return found
-
     def parameters(self, z: Array) -> Array:
         """Return the parameters of coordinates, shape (n_states, n_parameters)."""
-        return self._parameters(z, self._root(z))
+        found = z.copy()
+        found[:, self.v] = (z[:, self.v] / self._root(z)) @ self.R.T
+        return found
 
     def of(self, parameters: Array) -> Array:
         """Return the coordinates of parameters, shape (n_states, n_parameters)."""
@@ -333,7 +328,7 @@ class Coordinates:
     def __call__(self, z: Array) -> tuple[Array, Array]:
         """Return the log densities of coordinates, shape (n_states,), and their gradients."""
         root = self._root(z)
-        value, gradient = self.density(self._parameters(z, root))
+        value, gradient = self.density(self.parameters(z))
         slope = (gradient[:, self.v] @ self.R) / root
         gradient[:, self.v] = slope
         share = 1.0 - root**-2

@@ -161,9 +161,8 @@ def check_step(
         return CheckedStep(mode.predictions(latent), np.full(len(latent), np.inf))
     objectives, parts = _HeldOutObjectives(mode, mode.curved), []
     for rows in row_blocks(len(latent), _ROWS):
-        once, gain, *_ = objectives.newton_step(
-            rows, objectives.quadratic_minima(rows, moved[rows])
-        )
+        minima = objectives.quadratic_minima(rows, moved[rows])
+        once, gain, *_ = objectives.newton_step(rows, minima)
         twice, left, *rest = objectives.newton_step(rows, once)
         after, (entry, entry_gain) = objectives.latent(rows, twice), objectives.entry(rows, *rest)
         parts.append((objectives.latent(rows, once), after, after + entry, gain, left, entry_gain))
@@ -190,14 +189,10 @@ class _Mode:
         # zero weights are out of the model
         self.precision = np.where(self.weight != 0, np.reshape(known, self.weight.shape), np.inf)
         self.bias_precision = np.array([problem.bias_precision(float(b)) for b in self.bias])
-        self.model = QuadraticModel.at(
-            ((Phi, label) for _, Phi, label in blocks_of(problem.Phi, problem.label)),
-            problem.likelihood,
-            self.weight,
-            self.bias,
-            precision=self.precision,
-            bias_precision=self.bias_precision,
-        )
+        blocks = ((Phi, label) for _, Phi, label in blocks_of(problem.Phi, problem.label))
+        known = {"precision": self.precision, "bias_precision": self.bias_precision}
+        at = problem.likelihood, self.weight, self.bias
+        self.model = QuadraticModel.at(blocks, *at, **known)
 
     @cached_property
     def values_of_row(self) -> Index:

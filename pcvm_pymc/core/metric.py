@@ -181,13 +181,9 @@ def relative_widths(
     evidence = Evidence(rows, column, unit, spread, number, 1.0 if weight is None else weight)
     start = np.append(first_log_widths(X, target, weight, number), [0.0, 0.0, _NOISE])
     bounds = [(-_BOUND, _BOUND)] * (d + 1) + [(-3.0, 3.0), (_LEAST_NOISE, 3.0)]
+    options: Any = {"maxiter": _ITERATIONS, "ftol": _PRECISION}
     found = minimize(
-        evidence.negative,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        options={"maxiter": _ITERATIONS, "ftol": _PRECISION},
+        evidence.negative, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
     )
     log_width = found.x[:d]
     return np.exp(log_width - log_width.mean())[number]

@@ -90,8 +90,7 @@ class _Scaled:
                 out[columns], out[-1] = solution[:-1], solution[-1]
                 return out
         raise ValueError(
-            "kernel: the squares of its values are too large to be solved for; standardise the features, "
-            "or scale the kernel"
+            "kernel: squares of its values are too large; standardise the features, or scale the kernel"
         )
 
 

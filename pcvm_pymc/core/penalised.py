@@ -117,14 +117,10 @@ class _Penalised:
         if enters and self.penalty[steepest] and excess[steepest] > _LEAST_EXCESS:
             side[steepest] = np.sign(slope[steepest])
         ridge = np.where((side != 0) | (self.penalty == 0), self.ridge, np.inf)
-        nothing = np.zeros(value.shape[1])
+        nothing, rows = np.zeros(value.shape[1]), [(self.Phi, label)]
+        left_out = np.full(len(nothing), np.inf)
         model = QuadraticModel.at(
-            [(self.Phi, label)],
-            likelihood,
-            value,
-            nothing,
-            precision=ridge,
-            bias_precision=np.full(len(nothing), np.inf),
+            rows, likelihood, value, nothing, precision=ridge, bias_precision=left_out
         )
         slope -= self.penalty * side + np.where(np.isfinite(ridge), ridge, 0.0) * value
         step = cho_solve((model.factor, True), model.scale * model.pack(slope, nothing))

@@ -403,19 +403,11 @@ class QuadraticModel:
 
     def latent(self, Phi: Array) -> tuple[Array, Array]:
         """Return mean, shape (n, n_scores), and covariance, shape (n, n_scores, n_scores), at new rows."""
-        each = [self.solved(c, design) for c, design in enumerate(self.designs(Phi))]
-        return Phi @ self.weight + self.bias, inner_products(each)
-
-
-def inner_products(columns: list[Array]) -> Array:
-    """Return each row's inner products, shape (n_rows, k, k), of k vectors without the zeros above.
-
-    `columns` has each vector of all rows, shape (size, n_rows).
-    """
-    out = np.empty((columns[0].shape[1], len(columns), len(columns)))
-    for i, one in enumerate(columns):
-        for j, other in enumerate(columns[: i + 1]):
-            n = min(len(one), len(other))
-            parts = one[len(one) - n :], other[len(other) - n :]
-            out[:, i, j] = out[:, j, i] = np.einsum("ij,ij->j", *parts)
-    return out
+        columns = [self.solved(c, design) for c, design in enumerate(self.designs(Phi))]
+        out = np.empty((len(Phi), len(columns), len(columns)))
+        for i, one in enumerate(columns):
+            for j, other in enumerate(columns[: i + 1]):
+                n = min(len(one), len(other))  # without the zeros above
+                parts = one[len(one) - n :], other[len(other) - n :]
+                out[:, i, j] = out[:, j, i] = np.einsum("ij,ij->j", *parts)
+        return Phi @ self.weight + self.bias, out

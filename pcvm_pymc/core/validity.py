@@ -80,9 +80,8 @@ def centre_derivatives(
     slope = score @ height
     for j in range(n_features):
         # d f / d z_j = 2 w K u_j and d^2 f / d z_j^2 = w K (4 u_j^2 - 2 P_jj), u = P (x - z)
-        u = sum(
-            form[j, k] * (X[:, k, None] - centres[:, k]) for k in np.flatnonzero(form[j]).tolist()
-        )
+        others = np.flatnonzero(form[j]).tolist()
+        u = sum(form[j, k] * (X[:, k, None] - centres[:, k]) for k in others)
         moved = height * u
         a[:, j] = 2.0 * (score @ moved)
         b[:, j] = 4.0 * (curvature @ moved**2 - score @ (moved * u)) + 2.0 * form[j, j] * slope
@@ -149,14 +148,9 @@ def kernel_validity(
     middle = np.average(X, axis=0, weights=each)
     spread = np.sqrt(np.average((X - middle) ** 2, axis=0, weights=each))
     varies = np.ptp(X, axis=0) > 0
-    a, b = centre_derivatives(
-        X,
-        (X if centres is None else centres)[active],
-        weight[active],
-        kernel,
-        score=likelihood.score(latent, target),
-        curvature=likelihood.curvature(latent, target),
-    )
+    known = (X if centres is None else centres)[active], weight[active], kernel
+    score, curvature = likelihood.score(latent, target), likelihood.curvature(latent, target)
+    a, b = centre_derivatives(X, *known, score=score, curvature=curvature)
     stability = log_stability(a, b)[:, varies] - np.log(spread[varies])
     counts = determined > 0  # a kernel that the data say nothing about may be as stable as it likes
     value = likelihood.log_likelihood(latent, target)
@@ -194,16 +188,9 @@ def rvm_validity(
     """
     determined = 1.0 - result.alpha[result.active] * np.diag(result.covariance)[:-1]
     target, likelihood = problem.given
-    return kernel_validity(
-        X,
-        target,
-        result.weight,
-        result.latent,
-        np.clip(determined, 0.0, 1.0)[result.weight[result.active] != 0],
-        kernel=kernel,
-        likelihood=likelihood.with_noise(result.noise),
-        centres=centres,
-    )
+    determined = np.clip(determined, 0.0, 1.0)[result.weight[result.active] != 0]
+    fit, known = (target, result.weight, result.latent), likelihood.with_noise(result.noise)
+    return kernel_validity(X, *fit, determined, kernel=kernel, likelihood=known, centres=centres)
 
 
 def pcvm_validity(
@@ -236,32 +223,20 @@ def pcvm_validity(
     likelihood = problem.likelihood
     if likelihood.n_scores > 1:
         raise ValueError(
-            f"the validity is that of one latent function; found {likelihood.n_scores} scores, needed one: "
-            "take each class against the rest"
+            f"found {likelihood.n_scores} scores, needed one: take each class against the rest"
         )
     prior = problem.hyperprior
     if isinstance(prior, HalfHorseshoe):
-        raise ValueError(
-            "a half-horseshoe prior has no expected precisions; needed one that EM takes"
-        )
+        raise ValueError("a half-horseshoe prior has no expected precisions; needed one of EM")
     every = np.where(np.square(result.weight) > 0, result.weight, 0.0)  # or it underflows
     active = np.flatnonzero(every)
     points, weight, kernel = X if centres is None else centres, every[active], RBF(result.width)
+    rows, bias = [(kernel(X, points[active]), problem.label)], np.array([result.bias])
+    precision = prior.weight_precision(weight)[:, None]
+    of_bias = np.array([problem.bias_precision(result.bias)])
     model = QuadraticModel.at(
-        [(kernel(X, points[active]), problem.label)],
-        likelihood,
-        weight[:, None],
-        np.array([result.bias]),
-        precision=prior.weight_precision(weight)[:, None],
-        bias_precision=np.array([problem.bias_precision(result.bias)]),
+        rows, likelihood, weight[:, None], bias, precision=precision, bias_precision=of_bias
     )
-    return kernel_validity(
-        X,
-        problem.label,
-        every,
-        result.latent,
-        np.clip(1.0 - np.diag(model.inverse)[: len(active)], 0.0, 1.0),
-        kernel=kernel,
-        likelihood=likelihood,
-        centres=centres,
-    )
+    determined = np.clip(1.0 - np.diag(model.inverse)[: len(active)], 0.0, 1.0)
+    fit = problem.label, every, result.latent, determined
+    return kernel_validity(X, *fit, kernel=kernel, likelihood=likelihood, centres=centres)

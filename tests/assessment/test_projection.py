@@ -179,7 +179,7 @@ def test_by_default_both_names_project_the_average_onto_the_same_number(kind):
 
 UNUSABLE_INPUT = [
     ({"size": 81}, "size=81; needed 'auto' or a whole number from 0 to 80"),
-    ({"sizes": [-1, 3]}, "needed one or more whole numbers from 0 to 80"),
+    ({"sizes": [-1, 3]}, "needed whole numbers from 0 to 80"),
     ({"X": None}, "a classifier does not keep its training data"),
     ({"y": np.arange(80) % 2}, "needed the classifier's"),
 ]

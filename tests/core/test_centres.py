@@ -160,7 +160,7 @@ BAD_ARGUMENTS = [
     (lambda X, y: choose_basis(X, y, 1), "n_basis=1; needed a whole number from 2, the classes"),
     (lambda X, y: choose_basis(X, y, 31), "to 30, the rows"),
     (lambda X, y: choose_basis(X, y, 5, method="best"), "method='best' is unknown"),
-    (lambda X, y: as_centres(X[:5], X, y), r"or \(centres, signs\): each weight has a sign"),
+    (lambda X, y: as_centres(X[:5], X, y), r"or \(centres, signs\) as of choose_basis"),
     (lambda X, y: as_centres((X[:5], [1, 1]), X, y), "signs"),
     (lambda X, y: as_centres(X[:5, :1], X, None), "basis has"),
 ]

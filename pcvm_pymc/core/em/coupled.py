@@ -217,9 +217,8 @@ class DenseModel(CoupledModel):
 
     def _lengths(self, residual: Array) -> Array:
         """Return how large a residual is, as it is and in the metric of the diagonal."""
-        return np.array(
-            [np.linalg.norm(residual), np.linalg.norm(residual / np.sqrt(self.diagonal()))]
-        )
+        both = residual, residual / np.sqrt(self.diagonal())
+        return np.array([np.linalg.norm(each) for each in both])
 
 
 class Preconditioner:

@@ -8,6 +8,7 @@ maximises it exactly under the sign rule. An iteration that would lower the log 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -182,7 +183,8 @@ class _Machine:
         self.is_rounding = False  # whether the last step is as small as single precision's rounding
         self.is_bound = False  # whether the last step was the bound's
         self.before = -np.inf  # log posterior before the last step of several scores at once
-        self.preconditioner = Preconditioner()
+        of_dense = partial(DenseModel, preconditioner=Preconditioner())
+        self.model: Any = of_dense if isinstance(self.rows, DenseRows) else StreamedModel
         self.first = _first_point(self.rows, start)
         self.is_first = self.rows.is_given  # slopes are not those of the start's weights
 
@@ -249,11 +251,7 @@ class _Machine:
         count = self.problem.row_weight
         near = gain < _NEAR_MAXIMUM * (self.problem.Phi.shape[0] if count is None else count.sum())
         with np.errstate(over="ignore", invalid="ignore"):  # then another step is taken
-            model: Any = (
-                DenseModel(rows, point, self.preconditioner)
-                if isinstance(rows, DenseRows)
-                else StreamedModel(rows, point)
-            )
+            model = self.model(rows, point)
             for bound in (False, True) if near else (True,):
                 step = model.step(bound=bound)
                 if step is None:
@@ -296,7 +294,17 @@ def _m_step(
     prior = problem.hyperprior
     weight, bias = np.zeros(point.weight.shape), np.zeros(point.bias.shape)
     if isinstance(rows, DenseRows) and not problem.is_signed and problem.n_scores == 1:
-        weight[rows.index, 0], bias[0] = _ridge_step(rows, point, newton)
+        # by the smaller of the two systems of equations
+        row_weight = np.full(len(point.latent), problem.likelihood.bound)
+        if newton:
+            row_weight = np.maximum(point.terms.curvature, _LEAST_CURVATURE)
+        elif problem.row_weight is not None:
+            row_weight *= problem.row_weight
+        response = point.latent[:, 0] + point.terms.slope[:, 0] / row_weight
+        known = prior.weight_precision(point.weight[rows.index, 0])
+        of_bias = problem.bias_precision(float(point.bias[0]))
+        ridge = ridge_solve(rows.Phi, response, known, of_bias, row_weight=row_weight)
+        weight[rows.index, 0], bias[0] = ridge
     else:
         gram = rows.gram(point, "curvature" if newton else "unit")
         unit = 1.0 if newton else problem.likelihood.bound  # that the matrix is in
@@ -318,23 +326,6 @@ def _m_step(
     if problem.bias == "prior" and prior.holds_zero_bias and prior.penalty == 0:
         bias = np.where(np.abs(bias) <= _PRUNED_BIAS, 0.0, bias)
     return weight, bias
-
-
-def _ridge_step(rows: DenseRows, point: Point, newton: bool) -> tuple[Array, float]:
-    """Return free weights and bias of one score, by the smaller of the two systems of equations."""
-    problem = rows.problem
-    row_weight = np.full(len(point.latent), problem.likelihood.bound)
-    if newton:
-        row_weight = np.maximum(point.terms.curvature, _LEAST_CURVATURE)
-    elif problem.row_weight is not None:
-        row_weight *= problem.row_weight
-    return ridge_solve(
-        rows.Phi,
-        point.latent[:, 0] + point.terms.slope[:, 0] / row_weight,
-        problem.hyperprior.weight_precision(point.weight[rows.index, 0]),
-        problem.bias_precision(float(point.bias[0])),
-        row_weight=row_weight,
-    )
 
 
 def _zeros_by_kkt(rows: DenseRows | StreamedRows, point: Point) -> Point:
@@ -387,11 +378,9 @@ def _first_point(rows: DenseRows | StreamedRows, start: Start) -> Point:
             raise ValueError(f"start.{name} has shape {np.shape(value)}; needed {needed}")
         if value is not None and not np.isfinite(value).all():
             raise ValueError(f"start.{name} has values that are NaN or infinite; needed numbers")
-    wrong = int(np.sum(weight * problem.weight_sign < 0)) if problem.is_signed else 0
-    if wrong:
-        raise ValueError(
-            f"start has {wrong} weight(s) of the wrong sign; needed weight * sign >= 0"
-        )
+    n = int(np.sum(weight * problem.weight_sign < 0)) if problem.is_signed else 0
+    if n:
+        raise ValueError(f"start has {n} weight(s) of the wrong sign; needed weight * sign >= 0")
     weight = weight.reshape(n_basis, n_scores)
     weight = problem.hyperprior.pruned(weight, shared=problem.shared, size=rows.size)
     return rows.first(weight, bias, start.response)

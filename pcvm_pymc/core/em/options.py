@@ -79,8 +79,7 @@ class EMOptions:
         """Raise for an option that rows in memory do not have."""
         if self.kernel_dtype != "float64":
             raise ValueError(
-                f"kernel_dtype={self.kernel_dtype!r} has no effect on rows in memory; needed an estimator "
-                "whose rows go in chunks (memory_limit, Dask arrays), or 'float64'"
+                f"kernel_dtype={self.kernel_dtype!r} has no effect on rows in memory; needed 'float64'"
             )
 
 

@@ -35,9 +35,8 @@ _HALVINGS = 3  # of an M-step, for each damping
 _MOST_HALVINGS = 40  # of a Newton step
 _GRADIENT_STEPS = 20  # of L-BFGS in a round
 _EXCHANGES = 20  # of a Newton step: sets of weights that it would take across zero
-_LEAST_CURVATURE = (
-    1e-7  # of a direction, in units of the diagonal: flatter ones are taken as if of this
-)
+# of a direction, in units of the diagonal: flatter ones are taken as if of this
+_LEAST_CURVATURE = 1e-7
 _PROMISED = 1e-10  # share of the log posterior that a Newton step must promise to go on
 _SLOPE_TOLERANCE = 1e-7  # of a weight at zero that would rather grow, in units of the prior's
 # of values on a transformed scale (a log, log odds), and of others: beyond, what still rises has no maximum
@@ -212,9 +211,7 @@ def fit_own_terms(
     columns = ("log_posterior", "n_active", "change")
     each = {name: np.array([vars(one)[name] for one in trace]) for name in columns}
     ends = EMTrace(**each, width=np.full(len(trace), np.nan))
-    return OwnResult(
-        state.values, state.log_posterior, state.n_active, status, len(trace) - 1, ends
-    )
+    return OwnResult(state.values, state.log_posterior, state.n_active, status, n_iter, ends)
 
 
 def start_of(problem: OwnProblem, values: Array) -> OwnState:
@@ -222,8 +219,7 @@ def start_of(problem: OwnProblem, values: Array) -> OwnState:
     slopes = problem.slopes(values)
     if not all(np.isfinite(each).all() for each in slopes):
         raise ValueError(
-            f"the log posterior is {slopes[0]} at the start, or has no slopes there; needed a start inside "
-            "the support of all variables: give initval="
+            f"the log posterior is {slopes[0]} at the start, or has no slopes there; give another initval="
         )
     return _state(problem, values, slopes[0])
 
@@ -272,18 +268,13 @@ def _em_step(problem: OwnProblem, state: OwnState, k: int) -> OwnState:
     scale, bias_scale = 1.0 / np.sqrt(prior.weight_precision(weight)), 0.0
     if block.bias_kind != "none":
         bias_scale = np.inf if block.bias_kind == "free" else prior.bias_precision(bias) ** -0.5
+    scales = scale, float(bias_scale)
     target = rows.slope @ rows.design, float(rows.slope.sum())
     size = np.abs(rows.curvature).max()
     for damping in _DAMPINGS:
         gram = BorderedGram.of(rows.design, np.maximum(rows.curvature, 0.0) + damping * size)
         new_weight, new_bias = solve_nonnegative(
-            gram,
-            scale,
-            float(bias_scale),
-            target,
-            expected(weight),
-            start=(weight, bias),
-            constrained=block.signed,
+            gram, *scales, target, expected(weight), start=(weight, bias), constrained=block.signed
         )
         values = np.append(new_weight, new_bias)[: len(block.values)]
         new = _raised(problem, state, block.values, values, _HALVINGS)
@@ -319,9 +310,7 @@ def _newton_step(problem: OwnProblem, state: OwnState) -> tuple[OwnState, float]
     cross zero end at it. Directions in which the log posterior bends upwards are taken as if it bent
     downwards as much, so that a step always rises at first.
     """
-    slope = problem.slopes(state.values)[1]
-    half_line, slope = _half_lines(problem, state.values, slope)
-    movable = np.concatenate([*(block.values for block in problem.blocks), problem.others])
+    movable, half_line, slope = _half_lines(problem, state.values)
     stays = (state.values[movable] == 0) & (half_line[movable] != 0)
     stays &= slope[movable] * half_line[movable] <= _SLOPE_TOLERANCE
     where = movable[~stays]
@@ -355,8 +344,7 @@ def _from_saddle(problem: OwnProblem, state: OwnState) -> OwnState | None:
     nothing at first may grow here, too.
     """
     values = state.values
-    half_line, slope = _half_lines(problem, values, problem.slopes(values)[1])
-    movable = np.concatenate([*(block.values for block in problem.blocks), problem.others])
+    movable, half_line, slope = _half_lines(problem, values)
     kept = (values == 0) & ((problem.penalty > 0) | (slope * half_line < -_SLOPE_TOLERANCE))
     where = movable[~kept[movable]]
     H = curvatures(problem, values, where)
@@ -401,20 +389,21 @@ def curvatures(problem: OwnProblem, values: Array, where: Index) -> Array:
     return H
 
 
-def _half_lines(problem: OwnProblem, values: Array, slope: Array) -> tuple[Array, Array]:
-    """Return the sign of values that a Newton step must not change, and slopes on their half-line.
+def _half_lines(problem: OwnProblem, x: Array) -> tuple[Index, Array, Array]:
+    """Return which values move, their signs that a Newton step must not change, and slopes on that side.
 
     Sizes are positive. Under an L1 penalty a value is on one side of zero, and one at zero leaves it only
     where the slope exceeds the penalty.
     """
-    x, penalty = values, problem.penalty
+    slope, penalty = problem.slopes(x)[1], problem.penalty
     at_kink = (penalty > 0) & (x == 0)
     half_line = np.where(at_kink, np.sign(slope), (penalty > 0) * np.sign(x))
     for block in problem.blocks:
         if block.signed:
             half_line[block.weight] = 1.0
     beyond = np.sign(slope) * np.maximum(np.abs(slope) - penalty, 0.0)
-    return half_line, np.where(at_kink, beyond, slope)
+    movable = np.concatenate([*(block.values for block in problem.blocks), problem.others])
+    return movable, half_line, np.where(at_kink, beyond, slope)
 
 
 def _ascent(H: Array, slope: Array) -> Array:
@@ -434,7 +423,5 @@ def _check_bounded(problem: OwnProblem, state: OwnState, far: tuple[float, float
     runs = (np.abs(x) > least) & (slope[others] * np.sign(x) > _RISES)
     if runs.any() or not value < np.inf:
         where = {problem.names[i]: float(state.values[i]) for i in others[runs]}
-        raise ValueError(
-            f"the log posterior has no maximum: it goes on to rise with {where} (transformed, as a log); "
-            "needed a number for it, or a prior that is zero there, or sample by NUTS"
-        )
+        rises = f"it goes on to rise with {where} (transformed, as a log)"
+        raise ValueError(f"the log posterior has no maximum: {rises}; needed a number or prior")

@@ -133,9 +133,8 @@ class DenseRows(_Rows):
         if response is None:
             return point
         self.is_given = True
-        slope = self.problem.likelihood.bound * (
-            response.reshape(point.latent.shape) - point.latent
-        )
+        away = response.reshape(point.latent.shape) - point.latent
+        slope = self.problem.likelihood.bound * away
         slope = slope if row_weight is None else row_weight[:, None] * slope
         terms, gradient = point.terms._replace(slope=slope), transposed_times(self.Phi, slope)
         return replace(point, terms=terms, gradient=gradient, total=slope.sum(axis=0))
@@ -183,17 +182,13 @@ class StreamedRows(_Rows):
     def first(self, weight: Array, bias: Array, response: Array | None) -> Point:
         """Return the start; of several scores slopes are those of the likelihood's first responses."""
         if response is not None:
-            raise ValueError(
-                "start.response is for rows in memory; needed None for those in chunks"
-            )
+            raise ValueError("start.response is for rows in memory; needed None for chunks")
         if self.problem.n_scores == 1:
             return self.at(weight, bias, None, curved=True)
         self.is_given = True
-        likelihood = self.problem.likelihood
-        point = self._pass(weight, bias, None, "unit", FirstResponses(likelihood))
-        return replace(
-            point, gradient=likelihood.bound * point.gradient, total=likelihood.bound * point.total
-        )
+        responses, bound = FirstResponses(self.problem.likelihood), self.problem.likelihood.bound
+        point = self._pass(weight, bias, None, "unit", responses)
+        return replace(point, gradient=bound * point.gradient, total=bound * point.total)
 
     def at(self, weight: Array, bias: Array, old: Point | None, *, curved: bool = False) -> Point:
         """Return the point at weights and biases; `curved` also sums a Gram matrix for Newton's step."""
@@ -206,15 +201,11 @@ class StreamedRows(_Rows):
         # Slopes are summed over all rows, so that steps end at the same point. A matrix of some rows
         # makes good steps (Roosta-Khorasani & Mahoney 2019, Mathematical Programming 174).
         columns *= problem.n_scores if kind == "coupled" else 1
-        every = max(1, problem.Phi.shape[0] // (_ROWS_PER_COLUMN * columns))
-        sums = self.Phi.sums(
-            (weight[self.index], bias),
-            terms,
-            old=None if old is None else (old.weight[self.index], old.bias),
-            gram=kind,
-            hessian=problem.likelihood.hessian if kind == "coupled" else None,
-            every=1 if kind == "unit" else every,
-        )
+        share = problem.Phi.shape[0] // (_ROWS_PER_COLUMN * columns)
+        at, every = (weight[self.index], bias), 1 if kind == "unit" else max(1, share)
+        before = None if old is None else (old.weight[self.index], old.bias)
+        hessian = problem.likelihood.hessian if kind == "coupled" else None
+        sums = self.Phi.sums(at, terms, old=before, gram=kind, hessian=hessian, every=every)
         if sums.gram is not None:
             self.grams[kind] = sums.gram if kind == "coupled" else BorderedGram(sums.gram)
         value = sums.log_likelihood + problem.log_prior(weight, bias)

@@ -358,11 +358,9 @@ class Search:
         old, (self.weight, self.bias) = (self.weight, self.bias), (every[:-1], every[-1])
         share = self.options.momentum if old[0].any() else 0.0
         terms = partial(self.problem.likelihood.terms, rough=self.options.is_rough)
-        self.bases.respond(
-            self.weight + share * (self.weight - old[0]),
-            self.bias + share * (self.bias - old[1]),
-            terms,
-        )
+        pairs = zip((self.weight, self.bias), old, strict=True)
+        weight, bias = (new + share * (new - was) for new, was in pairs)
+        self.bases.respond(weight, bias, terms)
         is_structural, moved = zip(*changes, strict=True)
         return any(is_structural), max(moved)
 

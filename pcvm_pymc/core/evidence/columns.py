@@ -55,8 +55,7 @@ class ComputedBases:
         if not self.memory_limit >= needed:
             raise ValueError(
                 f"memory_limit={self.memory_limit:.3g} bytes is too small for {len(self.X)} rows, of which "
-                f"{_CANDIDATES} candidate bases are kept; needed at least {1.005 * needed:.3g}: give a "
-                "larger limit"
+                f"{_CANDIDATES} candidate bases are kept; needed at least {1.005 * needed:.3g}"
             )
 
     @staticmethod
@@ -249,9 +248,8 @@ class SummedColumns:
 
     def among(self, some: Index) -> "SummedColumns":
         """Return some of the columns."""
-        return replace(
-            self, number=self.number[some], norm=self.norm[some], weight=self.weight[some]
-        )
+        number, norm, weight = self.number[some], self.norm[some], self.weight[some]
+        return replace(self, number=number, norm=norm, weight=weight)
 
     def triangle(self, weight: Array) -> Triangle:
         """Return what the rows say at given weights of the columns."""

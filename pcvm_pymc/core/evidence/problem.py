@@ -89,8 +89,7 @@ class EvidenceProblem:
         is_scale = isinstance(getattr(piece, "base", piece), ScaleLikelihood)
         if isinstance(Phi, StreamedDesign) and piece.targets == "numbers":
             raise ValueError(
-                f"rows that lie elsewhere need labels; found likelihood={piece.name!r}: give basis functions "
-                "in memory, ComputedBases, or a rotated_problem"
+                f"rows that lie elsewhere need labels; found likelihood={piece.name!r}: use ComputedBases"
             )
         piece.check_targets(target)
         constant, given = np.ones(len(target)) if constant is None else constant, (target, piece)
@@ -276,17 +275,14 @@ def check_fixed_bases(problem: Problem, solver: str) -> None:
     check_solver(problem, solver)
     if not isinstance(problem.hyperprior, Hyperprior):
         raise ValueError(
-            f"{solver!r} estimates each weight's precision; found a {problem.hyperprior.name} prior, needed "
-            "one of Gamma precisions (whose numbers it does not use)"
+            f"{solver!r} estimates precisions; found a {problem.hyperprior.name} prior, needed Gamma ones"
         )
     if problem.moves is not None:
         raise ValueError(
-            f"{solver!r} takes basis functions as they are; found a width that may move, needed a number"
+            f"{solver!r} takes fixed bases; found a width that may move, needed a number"
         )
     if problem.bias == "free":
-        raise ValueError(
-            f"bias='free' has no precision for {solver!r} to estimate; use 'prior' or 'none'"
-        )
+        raise ValueError(f"bias='free' has no precision for {solver!r}; use 'prior' or 'none'")
 
 
 def rotated_problem(
@@ -377,9 +373,7 @@ class EvidenceOptions:
             check_real(name, getattr(self, name))
         starts = self.noise_starts
         if not isinstance(starts, Sequence) or isinstance(starts, str) or not starts:
-            raise ValueError(
-                f"noise_starts={shown(starts)}; needed a tuple of one or more positive numbers"
-            )
+            raise ValueError(f"noise_starts={shown(starts)}; needed a tuple of positive numbers")
         for start in starts:
             check_real("noise_starts", start)
 
@@ -462,11 +456,8 @@ def result_at(
     """
     order = np.argsort(model[0])
     index, precision, mean = model[0][order], model[1][order], model[2][order]
-    likelihood, norm, first = (
-        problem.likelihood.with_noise(noise),
-        columns.norm[index],
-        int(problem.bias),
-    )
+    likelihood = problem.likelihood.with_noise(noise)
+    norm, first = columns.norm[index], int(problem.bias)
     end = posterior_of(columns, (index, precision, mean), problem.centred, likelihood)
     weight, alpha = np.zeros(columns.shape[1]), np.full(columns.shape[1], np.inf)
     weight[index], alpha[index] = end.mean / norm, end.alpha * norm * norm
@@ -489,6 +480,3 @@ def result_at(
         n_iter=len(trace) - 1,
         trace=EvidenceTrace(*(np.asarray(column) for column in zip(*trace, strict=True))),
     )
-
-
-# --- predictions -----------------------------------------------------------------------------------

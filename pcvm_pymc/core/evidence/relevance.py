@@ -239,9 +239,8 @@ class Search:
             alpha = np.sqrt(state.alpha * new.alpha)
             new = self._scanned(columns, (new.index, alpha, new.mean))
         # what rounding may have spoilt on the way lies between the two values computed from the rows
-        history[:, 0] = history[:, 0].clip(
-            state.log_evidence, max(state.log_evidence, new.log_evidence)
-        )
+        highest = max(state.log_evidence, new.log_evidence)
+        history[:, 0] = history[:, 0].clip(state.log_evidence, highest)
         if period and len(self.trace) % period < len(history):
             self.noise = self._next_noise(columns, new)
             new = self._scanned(columns, new.model)
@@ -255,13 +254,9 @@ class Search:
         """Return (index, alpha, mean) after at most so many changes, their history, and if no more gains."""
         index, m, n_columns = state.index, len(state.index), len(state.S)
         beta = self.noise**-2.0 if self.is_quadratic else 1.0
-        swept = Swept(
-            np.full(n_columns, np.inf),
-            np.empty((n_columns, n_columns)),
-            state.S.copy(),
-            state.Q.copy(),
-            np.zeros(n_columns, dtype=np.int64),
-        )
+        out, members = np.full(n_columns, np.inf), np.zeros(n_columns, dtype=np.int64)
+        rows = np.empty((n_columns, n_columns))
+        swept = Swept(out, rows, state.S.copy(), state.Q.copy(), members)
         swept.alpha[index], swept.members[:m] = state.alpha, index
         swept.rows[index] = beta * (state.covariance @ inner.gram[index])
         swept.rows[index[:, None], index] = -state.covariance
@@ -274,9 +269,8 @@ class Search:
         return (index, swept.alpha[index], swept.Q[index]), history[:n_changes], is_converged
 
     def _scanned(self, columns: Columns, model: Model) -> ActiveSet:
-        return scanned(
-            columns, self.problem.centred, self.problem.likelihood.with_noise(self.noise), model
-        )
+        likelihood = self.problem.likelihood.with_noise(self.noise)
+        return scanned(columns, self.problem.centred, likelihood, model)
 
     def _next_noise(self, columns: Any, state: ActiveSet) -> float:
         latent = columns.take(state.index) @ state.mean
@@ -363,8 +357,7 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
     options, columns = options or EvidenceOptions(), columns_of(problem)
     if not isinstance(columns, DenseColumns):
         raise ValueError(
-            "method='batch' needs all basis functions at every step; found bases that are computed when "
-            "needed (a memory_limit): use method='sequential', or fewer bases (basis=)"
+            "method='batch' needs all basis functions; found computed ones (memory_limit): use 'sequential'"
         )
     noise, free = start_noise(problem, options), problem.noise_is_estimated
     # all bases with equal precisions, the latent function varying as the targets do

@@ -87,9 +87,8 @@ def _sweep(
     Compiled code cannot be interrupted: it returns after every chunk of sweeps. Draws do not depend on the
     chunks, since what a sweep takes from the one before is the state alone.
     """
-    sign, size = (
-        np.array(each.T, dtype=float, order="C", ndmin=2) for each in (problem.sign, state.size)
-    )
+    both = problem.sign, state.size
+    sign, size = (np.array(each.T, dtype=float, order="C", ndmin=2) for each in both)
     bias = np.array(state.bias, dtype=float, ndmin=1)
     kept = np.empty((draws, *size.shape)), np.empty((draws, len(bias))), np.empty(draws)
     known = basis, augmented(problem.likelihood), problem.parameters, sign, problem.label

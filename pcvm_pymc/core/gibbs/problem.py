@@ -34,28 +34,19 @@ def check_gibbs(problem: Problem) -> None:
     """
     check_solver(problem, "gibbs")
     likelihood, prior = problem.likelihood, problem.hyperprior
-    obstacles = (
-        (
-            likelihood.name not in AUGMENTED,
-            f"a {likelihood.name} likelihood has no responses to draw",
-        ),
-        (
-            np.isnan(augmented(likelihood)).any(),
-            f"likelihood={likelihood} has an unknown parameter, which Gibbs does not draw",
-        ),
-        (
-            not isinstance(prior, Hyperprior),
-            f"a {prior.name} prior suits NUTS and is not what Gibbs draws from",
-        ),
-        (problem.bias != "prior", f"bias={problem.bias!r}, and Gibbs needs bias='prior'"),
-    )
-    for is_met, words in obstacles:
-        if is_met:
-            raise ValueError(f"{words}; use method='nuts'")
+    words = ""
+    if likelihood.name not in AUGMENTED:
+        words = f"a {likelihood.name} likelihood has no responses to draw"
+    elif np.isnan(augmented(likelihood)).any():
+        words = f"likelihood={likelihood} has an unknown parameter, which Gibbs does not draw"
+    elif not isinstance(prior, Hyperprior):
+        words = f"a {prior.name} prior suits NUTS and is not what Gibbs draws from"
+    elif problem.bias != "prior":
+        words = f"bias={problem.bias!r}, and Gibbs needs bias='prior'"
+    if words:
+        raise ValueError(f"{words}; use method='nuts'")
     if not prior.is_proper:
-        raise ValueError(
-            f"hyperprior {prior} is improper: its posterior cannot be sampled; needed all positive"
-        )
+        raise ValueError(f"hyperprior {prior} is improper: no draws; needed all positive")
 
 
 @dataclass(frozen=True)
@@ -82,10 +73,8 @@ class GibbsProblem(Problem):
             As `check_gibbs`.
         """
         check_gibbs(problem)
-        Phi, label = (
-            np.asarray(problem.Phi, dtype=float),
-            np.asarray(problem.label).astype(np.int64),
-        )
+        Phi = np.asarray(problem.Phi, dtype=float)
+        label = np.asarray(problem.label).astype(np.int64)
         return cls(**vars(problem) | {"Phi": Phi, "label": label, "basis": make_columns(Phi)})
 
     @cached_property
@@ -103,15 +92,13 @@ class GibbsProblem(Problem):
         """
         prior, n_scores = self.hyperprior, self.n_scores
         A = np.column_stack([self.Phi, np.ones(len(self.Phi))])
-        precision = np.diag(
-            np.append(np.full(self.Phi.shape[1], prior.c / prior.d), prior.e / prior.f)
-        )
+        ridge = np.append(np.full(self.Phi.shape[1], prior.c / prior.d), prior.e / prior.f)
         latent = np.zeros((len(A), n_scores))
         for _ in range(_NEWTON_STEPS):
             terms = self.likelihood.terms(latent, self.label)
             curved = A.T * np.maximum(terms.curvature, _LEAST_CURVATURE)
             pull = curved @ latent + A.T @ terms.slope
-            latent = A @ np.linalg.solve(curved @ A + precision, pull)
+            latent = A @ np.linalg.solve(curved @ A + np.diag(ridge), pull)
         terms = self.likelihood.terms(latent, self.label)
         curvature = np.maximum(terms.curvature, _LEAST_CURVATURE)[:, None]
         return np.repeat(curvature, n_scores, axis=1), latent + terms.slope / curvature

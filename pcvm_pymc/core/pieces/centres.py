@@ -208,8 +208,7 @@ def as_centres(basis: CentresLike, X: Array, label: NDArray[Any] | None) -> Cent
         return Centres.among(X, points, as_signs(basis[1], len(points)))
     if label is not None:
         raise ValueError(
-            f"basis={shown(basis)}; needed None, a number of rows to choose, or (centres, signs): each "
-            "weight has a sign, -1 or +1 (choose_basis returns both)"
+            f"basis={shown(basis)}; needed None, a number of rows, or (centres, signs) as of choose_basis"
         )
     points = as_features(basis, "basis", X.shape[1])
     return Centres.among(X, points, np.ones(len(points)))
@@ -288,15 +287,14 @@ def choose_means(
     Default: 30 in all, or 10 of each class where that is more, or all rows where they are fewer. A class of
     no more distinct rows than means has its rows as centres.
     """
-    groups = _groups(label, len(X))
     if n_basis is None:
-        n_basis = min(max(MEANS, 10 * len(groups)), len(X))
-    rng = np.random.default_rng(random_state)
-    shares = _shares(groups, n_basis, name)
-    means = [_means(X[rows], size, rng) for rows, size in zip(groups, shares, strict=True)]
+        n_classes = 1 if label is None else len(np.unique(label))
+        n_basis = min(max(MEANS, 10 * n_classes), len(X))
+    rng, shares = np.random.default_rng(random_state), _shares(label, len(X), n_basis, name)
+    means = np.concatenate([_means(X[rows], size, rng) for rows, size in shares])
     if label is None:
-        return means[0], None
-    return np.concatenate(means), np.repeat([label[rows[0]] for rows in groups], shares)
+        return means, None
+    return means, np.concatenate([np.repeat(label[rows[0]], size) for rows, size in shares])
 
 
 def choose_rows(
@@ -311,10 +309,8 @@ def choose_rows(
 
     Each class has its share of them, at least one; `label` None is one class. Errors call the number `name`.
     """
-    groups = _groups(label, len(X))
-    rng = np.random.default_rng(random_state)
-    pairs = zip(groups, _shares(groups, n_basis, name), strict=True)
-    chosen = [_spread(X, rows, size, rng) if size < len(rows) else rows for rows, size in pairs]
+    rng, shares = np.random.default_rng(random_state), _shares(label, len(X), n_basis, name)
+    chosen = [_spread(X, rows, size, rng) if size < len(rows) else rows for rows, size in shares]
     return np.sort(np.concatenate(chosen))
 
 
@@ -322,35 +318,31 @@ def choose_share(label: NDArray[Any], most: int, rng: np.random.Generator) -> In
     """Return rows drawn at random, `most` of them at most, each class with its share, ascending."""
     if len(label) <= most:
         return np.arange(len(label))
-    groups = _groups(label, len(label))
-    pairs = zip(groups, _shares(groups, most), strict=True)
-    return np.sort(np.concatenate([rng.choice(rows, n, replace=False) for rows, n in pairs]))
+    shares = _shares(label, len(label), most)
+    return np.sort(np.concatenate([rng.choice(rows, n, replace=False) for rows, n in shares]))
 
 
-def _groups(label: NDArray[Any] | None, n_obs: int) -> list[Index]:
-    if label is None:
-        return [np.arange(n_obs)]
-    return [np.flatnonzero(label == each) for each in np.unique(label)]
-
-
-def _shares(groups: list[Index], n_basis: Any, name: str = "") -> list[int]:
-    """Divide a number among classes by their sizes: at least one each, at most all of it.
+def _shares(
+    label: NDArray[Any] | None, n_obs: int, n_basis: Any, name: str = ""
+) -> list[tuple[Index, int]]:
+    """Return the rows of each class, and its share of a number by their sizes: at least one, at most all.
 
     A number of an argument `name` is checked.
     """
+    groups = [np.arange(n_obs)]
+    if label is not None:
+        groups = [np.flatnonzero(label == each) for each in np.unique(label)]
     sizes = np.array([len(rows) for rows in groups])
     if name and not (is_real(n_basis, Integral) and len(sizes) <= n_basis <= sizes.sum()):
-        raise ValueError(
-            f"{name}={shown(n_basis)}; needed a whole number from {len(groups)}, the classes, to "
-            f"{sizes.sum()}, the rows"
-        )
+        needed = f"from {len(sizes)}, the classes, to {sizes.sum()}, the rows"
+        raise ValueError(f"{name}={shown(n_basis)}; needed a whole number {needed}")
     shares = np.maximum(1, np.floor(n_basis * sizes / sizes.sum()).astype(int))
     while shares.sum() < n_basis:  # the largest remainder first
         lacking = np.where(shares < sizes, n_basis * sizes / sizes.sum() - shares, -np.inf)
         shares[lacking.argmax()] += 1
     while shares.sum() > n_basis:
         shares[shares.argmax()] -= 1
-    return shares.tolist()
+    return list(zip(groups, shares.tolist(), strict=True))
 
 
 def _spread(X: Array, rows: Index, size: int, rng: np.random.Generator) -> Index:

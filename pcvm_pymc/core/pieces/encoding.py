@@ -111,9 +111,8 @@ class Encoding:
         codes = []
         for j, levels in self.levels.items():
             indicators = np.flatnonzero(self.features == j)[:-1]  # the last is of unknown ones
-            if (
-                self.columns[indicators[0]].ordered and len(indicators) > 2
-            ):  # two: the same either way
+            # two: the same either way
+            if self.columns[indicators[0]].ordered and len(indicators) > 2:
                 codes.append(Codes.of(indicators, levels, X, count))
         known = enumerate(self.columns)
         missing = [k for k, e in known if e.level is not None and e.feature not in self.levels]

@@ -9,7 +9,7 @@ from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist
 
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import as_numbers, check_choice, shown
+from pcvm_pymc.core.pieces.validation import as_numbers, check_choice, check_shape, shown
 
 _LARGEST = 1e12  # of a basis function: its squares are summed over the rows
 
@@ -24,8 +24,7 @@ def as_width(width: Any) -> Any:
         out = np.empty(0)
     if out.ndim > 1 or out.size == 0 or not (np.isfinite(out).all() and (out > 0).all()):
         raise ValueError(
-            f"width={shown(width)} must be positive and finite, in the unit of X: a number, such as "
-            "select(X, y).width, or one for each feature"
+            f"width={shown(width)} must be positive and finite: a number, or one for each feature"
         )
     return out if out.ndim else float(out)
 
@@ -72,10 +71,9 @@ class Radial(KernelPiece):
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
-        if np.ndim(self.width) and np.shape(self.width) != (X.shape[1],):
-            raise ValueError(
-                f"width has {len(self.width)} values; needed one or {X.shape[1]}, the features"
-            )
+        n = X.shape[1]
+        if np.ndim(self.width) and np.shape(self.width) != (n,):
+            raise ValueError(f"width has {len(self.width)} values; needed one or {n}, the features")
         if np.ndim(self.width):
             return self.profile(distances(X / self.width, centres / self.width, self.order))
         return self.of_distances(distances(X, centres, self.order))
@@ -143,27 +141,20 @@ class MatrixRBF(KernelPiece):
     def __post_init__(self) -> None:
         S = np.asarray(as_numbers(self.matrix, "matrix"), dtype=float)
         if S.ndim != 2 or S.shape[0] != S.shape[1] or not np.allclose(S, S.T, atol=0.0):
-            raise ValueError(
-                f"matrix has shape {S.shape}; needed a symmetric one, features by features"
-            )
+            raise ValueError(f"matrix has shape {S.shape}; needed a symmetric one of the features")
         least = np.linalg.eigvalsh(S)[0]
         if not least > 0:
             raise ValueError(
-                f"matrix has the eigenvalue {least:.3g}; needed a positive definite one: "
-                "add a little to its diagonal"
+                f"matrix has the eigenvalue {least:.3g}; needed a positive definite one: add to its diagonal"
             )
         if np.ndim(as_width(self.width)):
-            raise ValueError(
-                f"width={shown(self.width)}; needed one number: the matrix has the directions' scales"
-            )
+            raise ValueError(f"width={shown(self.width)}; needed one number beside a matrix")
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
         S = np.asarray(self.matrix, dtype=float)
         if X.shape[1] != len(S):
-            raise ValueError(
-                f"matrix is of {len(S)} features; needed {X.shape[1]}, the columns of X"
-            )
+            raise ValueError(f"matrix is of {len(S)} features; needed {X.shape[1]}, those of X")
         factor = np.linalg.cholesky(S)
         each = (solve_triangular(factor, part.T, lower=True).T for part in (X, centres))
         return RBF(self.width)(*each)
@@ -198,20 +189,15 @@ class FunctionKernel(KernelPiece):
     function: Callable[..., Array]
     width: Any = 1.0
     name: ClassVar[str] = "function"
+    takes_width: ClassVar[bool] = True
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""
-        Phi = as_numbers(self.values(X, centres), "the matrix of the kernel")
-        if Phi.shape != (len(X), len(centres)):
-            raise ValueError(
-                f"kernel returned a matrix of shape {Phi.shape}; needed (n_obs, n_basis) = "
-                f"{(len(X), len(centres))}"
-            )
+        matrix = "the matrix of the kernel"
+        width = [self.width] if self.takes_width else []
+        Phi = as_numbers(self.function(X, centres, *width), matrix)
+        check_shape(matrix, Phi.shape, (len(X), len(centres)), "value for each row and centre")
         return checked_values(Phi)
-
-    def values(self, X: Array, centres: Array) -> Any:
-        """Return what the function returns."""
-        return self.function(X, centres, self.width)
 
 
 @dataclass(frozen=True)
@@ -219,14 +205,11 @@ class FixedKernel(FunctionKernel):
     """A function ``(X, centres) -> Phi`` without a width, such as scikit-learn's kernels of processes."""
 
     width: Any = field(default=np.nan, init=False)
+    takes_width: ClassVar[bool] = False
 
     def with_width(self, width: Any) -> Self:
         """Return the kernel itself: its parameters are its own."""
         return self
-
-    def values(self, X: Array, centres: Array) -> Any:
-        """Return what the function returns."""
-        return self.function(X, centres)
 
 
 @dataclass(frozen=True)
@@ -279,8 +262,7 @@ def checked_values(Phi: Array) -> Array:
     if not largest <= _LARGEST:  # also for NaN
         found = f"of size {largest:.3g}" if np.isfinite(largest) else "that are not finite"
         raise ValueError(
-            f"kernel returned values {found}; needed finite ones of at most {_LARGEST:g}: standardise the "
-            "features, or scale the kernel"
+            f"kernel returned values {found}; needed finite ones of at most {_LARGEST:g}: standardise X"
         )
     return Phi
 

@@ -146,12 +146,8 @@ def _write_terms(
         for each in row:
             finite = finite and math.isfinite(each)
             top = max(top, each)
-        if (
-            not finite
-            or true_class < 0
-            or true_class >= n_classes
-            or top - row[true_class] > hopeless
-        ):
+        known = finite and 0 <= true_class < n_classes
+        if not known or top - row[true_class] > hopeless:
             log_probability[n] = -np.inf if finite else np.nan
             for c in range(n_classes):
                 score[n, c] = 0.0 if finite else np.nan
@@ -236,10 +232,9 @@ def _checked(latent: Array) -> Array:
     is_safe = not len(latent) or latent.max() - latent.min() <= _FARTHEST
     if not is_safe and not np.isfinite(latent).all():
         raise ValueError("latent has values that are NaN or infinite; needed finite scores")
-    if not is_safe and np.ptp(latent, axis=1).max() > _FARTHEST:
+    if not is_safe and (apart := np.ptp(latent, axis=1).max()) > _FARTHEST:
         raise ValueError(
-            f"latent has scores that are {np.ptp(latent, axis=1).max():.3g} apart; needed at most "
-            f"{_FARTHEST:g}: standardise the features, or give a wider or bounded kernel"
+            f"latent has scores that are {apart:.3g} apart; needed at most {_FARTHEST:g}: standardise X"
         )
     return latent
 
@@ -282,10 +277,8 @@ def fractional_terms(latent: Array, probability: Array) -> FractionalTerms:
         zero.
     """
     latent = _checked(latent)
-    n, n_classes = latent.shape
-    out = FractionalTerms(
-        np.zeros(n), np.zeros((n, n_classes)), np.zeros((n, n_classes, n_classes))
-    )
+    shapes = latent.shape[:1], latent.shape, (*latent.shape, latent.shape[1])
+    out = FractionalTerms(*map(np.zeros, shapes))
     share = np.ascontiguousarray(probability, dtype=float)
     _add_rows(latent, share, rule_of(1e-8), out)
     return out

@@ -59,10 +59,8 @@ def check_columns(X: Any, known: Iterable[Any] | None = None) -> None:
     if len(found) == len(names) and found != names and not is_plain:
         i = [one == other for one, other in zip(found, names, strict=True)].index(False)
         whose, at = ("row", "names") if known is None else ("training column", ":")
-        raise ValueError(
-            f"X has the column {found[i]!r} where the {whose} is {names[i]!r}; needed the same names in the "
-            f"same order: X.loc[{at}, names]"
-        )
+        words = f"X has the column {found[i]!r} where the {whose} is {names[i]!r}"
+        raise ValueError(f"{words}; needed the same names in the same order: X.loc[{at}, names]")
 
 
 def column_types(X: Any) -> list[Any]:
@@ -103,6 +101,5 @@ def check_same_rows(X: Any, name: str = "X", **others: Any) -> None:
             i = next(i for i, pair in enumerate(zip(known, its, strict=True)) if pair[0] != pair[1])
             raise ValueError(
                 f"{other} has the index of {name} in another order, in row {i} {its[i]!s} where {name} has "
-                f"{known[i]!s}; needed the same order: {other}.loc[{name}.index], or np.asarray({other}) if "
-                "the rows belong together as they stand"
+                f"{known[i]!s}; needed the same order: {other}.loc[{name}.index], or np.asarray({other})"
             )

@@ -67,15 +67,13 @@ class Hyperprior:
             least = 0.0 if rate > 0 else -0.5
             if shape <= least:
                 raise ValueError(
-                    f"{name}={shape} must be greater than {least} when {rate_name}={rate}; use "
-                    "Hyperprior.jeffreys() or Hyperprior.chen2009() for the papers' improper priors"
+                    f"{name}={shape} must be greater than {least} when {rate_name}={rate}; see jeffreys()"
                 )
         if self.rate_shape is not None:
             check_real("rate_shape", self.rate_shape)
             if self.d == 0:
                 raise ValueError(
-                    f"rate_shape={self.rate_shape} with d={self.d}: a hyperprior of d needs both "
-                    "positive, or rate_shape=None for a fixed d"
+                    f"rate_shape={self.rate_shape} with d={self.d}: needed both positive, or rate_shape=None"
                 )
 
     @classmethod
@@ -423,8 +421,7 @@ def named_prior(
             return Laplace(gamma)
         return Hyperprior.default(Phi, None) if prior == "student" else Hyperprior.jeffreys()
     raise ValueError(
-        f"prior={prior!r}; needed one of {PRIORS}, a Laplace(gamma) or a Hyperprior(c, d, e, f) of "
-        "fixed scale (rate_shape=None)"
+        f"prior={prior!r}; needed one of {PRIORS}, a Laplace or a Hyperprior with rate_shape=None"
     )
 
 

@@ -72,8 +72,7 @@ def check_room(n_obs: int, n_basis: int) -> None:
     if needed > _SMALL and needed > (there := available_bytes()):
         raise MemoryError(
             f"{n_obs} rows and {n_basis} bases need about {needed / 2**30:.3g} GiB, and "
-            f"{there / 2**30:.3g} GiB are free; give fewer bases (basis=), or rows in "
-            "chunks to an estimator (memory_limit=)"
+            f"{there / 2**30:.3g} GiB are free; give fewer bases (basis=) or a memory_limit="
         )
 
 
@@ -170,8 +169,7 @@ def chunk_rows(
     if rows < 1:  # the number that is printed is not rounded down
         raise ValueError(
             f"memory_limit={memory_limit:.3g} bytes is too small for {n_basis} bases; needed at least "
-            f"{1.005 * copies * (square + per_row) / share:.3g}: give a larger limit or fewer bases "
-            "(basis=...)"
+            f"{1.005 * copies * (square + per_row) / share:.3g}, or fewer bases (basis=...)"
         )
     return int(min(rows, LARGEST_CHUNK))
 
@@ -192,8 +190,7 @@ def has_room_for_coupled(
 
 _warn_once = cache(logging.getLogger(__name__).warning)
 _UNCACHED = (
-    "compiled functions cannot be kept on disk: every process compiles them again, which may take a minute. "
-    "Set NUMBA_CACHE_DIR to a folder that can be written"
+    "compiled functions cannot be kept on disk. Set NUMBA_CACHE_DIR to a folder that can be written"
 )
 
 

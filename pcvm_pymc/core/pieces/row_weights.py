@@ -225,9 +225,7 @@ class Weighted(Likelihood):
         plain, weight = self._split(target)
         if not (weight > 0).all():
             row = int(np.argmin(weight))
-            raise ValueError(
-                f"row {row} has the weight {weight[row]:g}; needed positive ones: leave such rows out"
-            )
+            raise ValueError(f"row {row} has the weight {weight[row]:g}; needed positive ones")
         root, base = np.sqrt(weight), self.base
         if isinstance(base, StudentT):
             return ScaledStudentT(base.noise, base.degrees, root), root * plain, root

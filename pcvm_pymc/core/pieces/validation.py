@@ -154,8 +154,7 @@ def warn_unscaled(X: Array, columns: Sequence[Any] | None = None) -> None:
     names = range(X.shape[1]) if columns is None else columns
     warn_input(
         f"X is not scaled: column {names[wide]!s} has the standard deviation {spread[wide]:.3g}, column "
-        f"{names[narrow]!s} {spread[narrow]:.3g}, so that the latter hardly counts in distances; standardise "
-        "the columns first: (X - X.mean(axis=0)) / X.std(axis=0), or StandardScaler() in a pipeline"
+        f"{names[narrow]!s} {spread[narrow]:.3g}; standardise the columns, as by StandardScaler()"
     )
 
 
@@ -163,8 +162,7 @@ def warn_constant(X: Array) -> None:
     """Warn where all rows of `X` are the same."""
     if len(X) > 1 and (np.ptp(X, axis=0) == 0).all():
         warn_input(
-            "X has rows that are all the same, so that every prediction is the same too; needed columns that "
-            "vary: look at how the table was read"
+            "X has rows that are all the same; needed columns that vary: look at how the table was read"
         )
 
 
@@ -183,15 +181,11 @@ def as_features(
     """
     out = as_finite(X, name, missing=missing)
     if out.ndim != 2:
-        raise ValueError(
-            f"{name} has {out.ndim} dimension(s), shape {out.shape}; needed two: (n_obs, n_features). "
-            f"Reshape your data: for a single feature np.asarray({name}).reshape(-1, 1)"
-        )
+        found = f"{name} has {out.ndim} dimension(s), shape {out.shape}; needed (n_obs, n_features)"
+        raise ValueError(f"{found}. Reshape your data: one feature is {name}.reshape(-1, 1)")
     if 0 in out.shape:
-        raise ValueError(
-            f"{name} is empty: {out.shape[0]} row(s) of {out.shape[1]} feature(s) (shape={out.shape}) while "
-            "a minimum of 1 is required."
-        )
+        found = f"{out.shape[0]} row(s) of {out.shape[1]} feature(s) (shape={out.shape})"
+        raise ValueError(f"{name} is empty: {found} while a minimum of 1 is required.")
     if n_features is not None and out.shape[1] != n_features:
         raise ValueError(f"{name} has {out.shape[1]} features; needed {n_features}")
     return out
@@ -222,9 +216,7 @@ def check_kind(values: Any, name: str) -> None:
     parts = values if isinstance(values, list | tuple) else [values]
     masks = [np.ma.getmaskarray(each) for each in parts if isinstance(each, np.ma.MaskedArray)]
     if masked := sum(int(each.sum()) for each in masks):
-        raise ValueError(
-            f"{name} has {masked} masked value(s), as missing ones; drop those rows or fill them in first"
-        )
+        raise ValueError(f"{name} has {masked} masked value(s); drop those rows or fill them in")
     if hasattr(values, "toarray"):
         raise ValueError(f"{name} is sparse; needed a dense array: {name}.toarray()")
     columns = getattr(values, "dtypes", None)  # of a table, one for each column
@@ -243,9 +235,7 @@ def _as_number(value: Any, name: str) -> Any:
     if isinstance(value, str | bytes | complex | np.complexfloating):
         raise TypeError(type(value).__name__)
     if isinstance(value, list | tuple | np.ndarray):
-        raise TypeError(
-            f"a {type(value).__name__} as one value: np.stack makes columns of its values"
-        )
+        raise TypeError(f"a {type(value).__name__} as one value: np.stack makes columns")
     return np.nan if _is_missing(value) else value
 
 
@@ -266,11 +256,8 @@ def as_numbers(values: Any, name: str) -> Array:
         X = np.asarray(raw, dtype=float)
         if X.ndim == 2 and X.size and LARGEST < max(X.max(), -X.min()) < np.inf:
             row, column = np.unravel_index(np.abs(X).argmax(), X.shape)
-            raise ValueError(
-                f"{name} has the value {X[row, column]:.3g} in row {row}, column {column}; needed values up "
-                f"to {LARGEST:g}, whose squares are finite: scale the columns, {name} / "
-                f"abs({name}).max(axis=0)"
-            )
+            found = f"{name} has the value {X[row, column]:.3g} in row {row}, column {column}"
+            raise ValueError(f"{found}; needed values up to {LARGEST:g}: scale the columns")
         return X
     except (TypeError, ValueError, OverflowError) as error:
         if "not supported" in str(error) or str(error).startswith(f"{name} "):
@@ -279,9 +266,8 @@ def as_numbers(values: Any, name: str) -> Array:
             raise ValueError(_OF_TIME.format(name)) from None
         kind = TypeError if str(error).startswith("float()") else ValueError
         raise kind(
-            f"{name} has values that are not numbers ({error}); encode them as numbers first, categories by "
-            "one indicator each (sklearn.preprocessing.OneHotEncoder); estimators take them as they are, in "
-            "columns of a table's type for categories, or by categorical_features="
+            f"{name} has values that are not numbers ({error}); encode them as numbers (OneHotEncoder), "
+            "or give categories to an estimator by a table's type or categorical_features="
         ) from None
 
 
@@ -328,9 +314,8 @@ def as_signs(signs: ArrayLike, *shape: int) -> Array:
     out = as_numbers(signs, "signs")
     check_shape("signs", out.shape, shape, "for each basis" + " and class" * (len(shape) > 1))
     if not np.isin(out, (-1.0, 1.0)).all():
-        raise ValueError(
-            f"signs has values {np.unique(out)[:5].tolist()}; needed only -1 and +1 (2 * y - 1 for 0/1)"
-        )
+        found = np.unique(out)[:5].tolist()
+        raise ValueError(f"signs has values {found}; needed only -1 and +1 (2 * y - 1 for 0/1)")
     return out
 
 
@@ -351,9 +336,7 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
     try:
         labels = np.asarray(y)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name} is no array of labels ({error}); needed one label a row"
-        ) from None
+        raise ValueError(f"{name} is no array of labels ({error})") from None
     each: Any = y if labels.ndim else ()
     if labels.dtype.kind in "US" and not all(isinstance(one, str | bytes) for one in each):
         labels = np.asarray(y, dtype=object)  # or NumPy would turn all of them into text
@@ -370,16 +353,15 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
         missing = np.array([_is_missing(each) for each in labels.ravel()], dtype=bool)
     if missing.any():
         raise ValueError(
-            f"{name} has labels that are NaN, infinite or missing ({int(missing.sum())}); drop those rows "
-            "first"
+            f"{name} has labels that are NaN, infinite or missing ({missing.sum()}); drop those rows first"
         )
     labels = _plain(labels, name) if kind == "O" else labels
     if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
         found = labels[labels != np.round(labels)].flat[0]
-        raise ValueError(
-            f"Unknown label type: continuous. {name} has fractions as labels, such as {found:.4g}; needed "
-            "one value for each class. Use RVMRegressor for numbers, or cut them into classes: y > median(y)"
+        words = (
+            f"Unknown label type: continuous. {name} has fractions as labels, such as {found:.4g}"
         )
+        raise ValueError(f"{words}; needed one value for each class, or RVMRegressor for numbers")
     return labels
 
 
@@ -394,10 +376,8 @@ def _plain(labels: NDArray[Any], name: str) -> NDArray[Any]:
     if found.dtype.kind != "O" and (found == labels).all():  # no digit is lost
         return found
     words = ", ".join(sorted(each.__name__ for each in types))
-    raise ValueError(
-        f"{name} has labels of the type(s) {words}, such as {shown(labels.flat[0])}; needed text alone, "
-        f"bools alone, or numbers of 64 bits: [str(each) for each in {name}]"
-    )
+    words = f"{name} has labels of the type(s) {words}, such as {shown(labels.flat[0])}"
+    raise ValueError(f"{words}; needed text alone, bools alone, or numbers of 64 bits")
 
 
 def _is_missing(value: Any) -> bool:
@@ -439,11 +419,9 @@ def as_labels(y: ArrayLike, n_obs: int, *, one_class: bool = False) -> tuple[Arr
         classes = np.array(codes[0]) if codes else classes
     if len(classes) != 2:
         some = ", ".join(map(repr, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")
-        raise ValueError(
-            "Only binary classification is supported. "
-            f"y has {len(classes)} class(es) ({some}); needed exactly two"
-            + ("; for several use mpcvm_model or mrvm_model" if len(classes) > 2 else "")
-        )
+        more = "; for several use mpcvm_model or mrvm_model" * (len(classes) > 2)
+        found = f"Only binary classification is supported. y has {len(classes)} class(es) ({some})"
+        raise ValueError(f"{found}; needed exactly two{more}")
     return np.where(labels == classes[1], 1.0, -1.0), classes
 
 

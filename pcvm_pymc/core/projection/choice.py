@@ -131,9 +131,8 @@ class Reference:
         """Return what is to be approximated, by some of the bases on some of the rows."""
         p = self.probability if probability is None else probability
         weight = None if self.weight is None else self.weight[rows]
-        return Target(
-            Phi, self.centres.signs_of(columns), p, weight, likelihood=self.likelihood.of_labels
-        )
+        sign, likelihood = self.centres.signs_of(columns), self.likelihood.of_labels
+        return Target(Phi, sign, p, weight, likelihood=likelihood)
 
 
 class Scored(NamedTuple):
@@ -180,13 +179,9 @@ def grown(reference: Reference, sizes: Sequence[int] | None) -> Scored:
     square = np.average(np.einsum("ic,sic->si", expected, ratio**2), axis=1, weights=weight)
     variance = square - np.average(loss, axis=1, weights=weight) ** 2
     density = weight * np.log(np.maximum(held_out[np.arange(n), number], tiny))
-    return Scored(
-        path,
-        int(path.sizes[enough[0] if len(enough) else -1]),
-        density - weight * loss,
-        density,
-        np.sqrt(weight.sum() * np.maximum(variance, 0.0)),
-    )
+    size = int(path.sizes[enough[0] if len(enough) else -1])
+    error = np.sqrt(weight.sum() * np.maximum(variance, 0.0))
+    return Scored(path, size, density - weight * loss, density, error)
 
 
 def smallest_within_one_se(sizes: NDArray[np.int64], log_density: Array) -> int:
@@ -240,12 +235,10 @@ def sizes_of(size: Any, sizes: Any, n_basis: int, most: int) -> list[int]:
     given = list(sizes) if isinstance(sizes, list | tuple | range | np.ndarray) else []
     if sizes is not None and not (given and all(map(fits, given))):
         raise ValueError(
-            f"sizes={shown(sizes)}; needed one or more whole numbers from 0 to {n_basis}, the bases"
+            f"sizes={shown(sizes)}; needed whole numbers from 0 to {n_basis}, the bases"
         )
     if isinstance(size, str) and size == "auto":
         return sorted(set(map(int, given))) or default_sizes(most).tolist()
     if not fits(size):
-        raise ValueError(
-            f"size={shown(size)}; needed 'auto' or a whole number from 0 to {n_basis}, the bases"
-        )
+        raise ValueError(f"size={shown(size)}; needed 'auto' or a whole number from 0 to {n_basis}")
     return sorted({*map(int, given), int(size)})

@@ -66,10 +66,8 @@ class Target:
         mean = self.mass @ self.probability
         share = np.array([1.0 - mean, mean]) if self.n_scores == 1 else mean
         if not (share > _LEAST_SHARE).all():
-            raise ValueError(
-                f"probability of class {int(share.argmin())} is 0 in every row; leave the class out. A "
-                "reference that knows one class only leaves nothing to project"
-            )
+            found = f"probability of class {int(share.argmin())} is 0 in every row"
+            raise ValueError(f"{found}; leave the class out: one class only is no reference")
 
     @property
     def n_scores(self) -> int:
@@ -205,12 +203,9 @@ class _Newton:
         self.target, free, n_scores = target, target.free[columns], target.n_scores
         flat = np.zeros(n_scores)
         flat[: n_scores > 1] = np.inf  # of several biases the first is zero
-        self.model = QuadraticModel(
-            np.reshape(weight, free.shape),
-            np.broadcast_to(bias, (n_scores,)),
-            np.where(free, target.penalty[columns, None], np.inf),
-            flat,
-        )
+        ridge = np.where(free, target.penalty[columns, None], np.inf)
+        at = np.reshape(weight, free.shape), np.broadcast_to(bias, (n_scores,))
+        self.model = QuadraticModel(*at, ridge, flat)
         self.designs = self.model.designs(target.Phi[:, columns])
         self.is_weight = self.model.is_ridged
         sign = np.ones(free.shape) if target.sign is None else target.sign[columns]
