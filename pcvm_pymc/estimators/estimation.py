@@ -56,7 +56,10 @@ class Estimation:
 
     def arguments(self) -> set[str]:
         """Return the names of the estimator's arguments that have an effect on it."""
-        return {each.name for each in fields(self)} | ({"cv"} if self.chooses_by_folds else set())
+        model, names = self.model, {each.name for each in fields(self)}
+        learns = model._width_rule == "auto" and model._is_rbf  # widths of features, against one
+        by_folds = model._width_rule in BY_ROWS and (learns or "width" not in self.chosen)
+        return names | {"cv"} if model._has_width and by_folds else names
 
     @property
     def solver_options(self) -> type:
@@ -67,12 +70,6 @@ class Estimation:
     def how(self) -> Any:
         """How the solver runs: `options`, or their defaults."""
         return self.options or self.solver_options()
-
-    def check_options(self) -> None:
-        """Raise where the options are those of another solver."""
-        if not isinstance(self.options, self.solver_options | None):
-            needed = f"needed None or a pcvm_pymc.{self.solver_options.__name__}"
-            self.refuse("options estimation", needed)
 
     def check(self, in_chunks: bool) -> None:
         """Raise where the arguments do not fit together."""
@@ -92,13 +89,6 @@ class Estimation:
     def middle(self) -> dict[str, Any]:
         """The hyperparameters but for the width, where they are given, or in the middle of the grid."""
         return {"scale": 1.0}
-
-    @property
-    def chooses_by_folds(self) -> bool:
-        """Whether folds choose the width, or between one and widths of the features."""
-        model, by_rows = self.model, self.model._has_width and self.model._width_rule in BY_ROWS
-        learns = model._width_rule == "auto" and model._is_rbf  # widths of features, against one
-        return by_rows and (learns or "width" not in self.chosen)
 
     def formulation(self, data: TrainingData, basis: Any, most: int | None = None) -> Any:
         """Return what is fitted to some rows, at any hyperparameters; of `most` drawn bases at most."""
