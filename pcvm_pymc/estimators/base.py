@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import field, fields
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import joblib
 import numpy as np
@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pcvm_pymc.core.family import System
 from pcvm_pymc.core.pieces import validation
-from pcvm_pymc.core.pieces.centres import Centres, choose_share, has_clusters_of_copies
+from pcvm_pymc.core.pieces.centres import Centres, as_centres, choose_share, has_clusters_of_copies
 from pcvm_pymc.core.pieces.kernels import Kernel, KernelPiece, Precomputed, as_kernel, as_width
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
@@ -38,7 +38,7 @@ from pcvm_pymc.estimators.estimation import (
 )
 from pcvm_pymc.estimators.features import Metric, relevance
 from pcvm_pymc.estimators.tables import TableReader, is_dask
-from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData, group_numbers
+from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData, given_splits, group_numbers
 
 _log = logging.getLogger(__name__)
 
@@ -53,25 +53,21 @@ class Number(Interval):
         return not isinstance(val, bool | np.bool_) and bool(super().is_satisfied_by(val))
 
 
-def at_least(least: int) -> Number:
-    """Return the constraint of a whole number."""
-    return Number(Integral, least, None, closed="left")
-
-
+WHOLE, SEED = (Number(Integral, least, None, closed="left") for least in (1, 0))
 POSITIVE = Number(Real, 0, None, closed="neither")
 
 #: scikit-learn's constraints of single arguments that mean the same in all estimators that have them
 CONSTRAINTS: dict[str, list[Any]] = {
-    "basis": [at_least(1), "array-like", StrOptions({"auto"}), None],
+    "basis": [WHOLE, "array-like", StrOptions({"auto"}), None],
     "categorical_features": ["array-like", StrOptions({"from_dtype"}), None],
     "cv": ["cv_object"],
     "scale": [POSITIVE, StrOptions({"auto"}), None],
-    "n_vectors": [at_least(1), StrOptions({"auto"}), None],
+    "n_vectors": [WHOLE, StrOptions({"auto"}), None],
     "bias": ["boolean", None],
     "star": ["boolean"],
     "verbose": ["boolean"],
     "noise": [POSITIVE, None],
-    "random_state": [at_least(0), np.random.Generator, np.random.RandomState, None],
+    "random_state": [SEED, np.random.Generator, np.random.RandomState, None],
     "memory_limit": [POSITIVE, None],
     "class_weight": [dict, StrOptions({"balanced"}), None],
 }
@@ -133,7 +129,7 @@ class _Lines(logging.Handler):
 
 @estimator
 class KernelMachine(TableReader, BaseEstimator):
-    """Base of all estimators: their arguments are the fields of a dataclass, these three first.
+    """Base of all estimators: their arguments are the fields of a dataclass, these in all of them.
 
     Fitted state, private state included, has names that end in an underscore: a new fit begins by
     deleting all of it.
@@ -142,13 +138,14 @@ class KernelMachine(TableReader, BaseEstimator):
     kernel: Kernel = "rbf"
     width: Any = "auto"
     basis: Any = "auto"
+    estimation: str = "auto"
+    random_state: Any = None
+    categorical_features: Any = "from_dtype"
+    options: Any = None
+    memory_limit: float | None = None
+    verbose: bool = False
 
     status_: Status | list[Status] = field(init=False)
-    if TYPE_CHECKING:  # arguments that every estimator has, each in its order
-        memory_limit: float | None = None
-        random_state: Any = None
-        estimation: str = "auto"
-        verbose: bool = False
     #: constraints of single arguments
     _parameter_constraints: ClassVar[Mapping[str, list[Any]]] = CONSTRAINTS
     #: arguments that decide whether there is a width
@@ -188,7 +185,9 @@ class KernelMachine(TableReader, BaseEstimator):
             self._check_precomputed(X)
         self._check(in_chunks)
         estimation = self._estimation
-        estimation.check_options()
+        if not isinstance(estimation.options, estimation.solver_options | None):
+            needed = f"needed None or a pcvm_pymc.{estimation.solver_options.__name__}"
+            estimation.refuse("options estimation", needed)
         estimation.check(in_chunks)
         used = estimation.arguments()
         for name in filter(vars(self).__contains__, OF_ESTIMATIONS):
@@ -203,6 +202,7 @@ class KernelMachine(TableReader, BaseEstimator):
 
     def _check(self, in_chunks: bool) -> None:
         """Raise where arguments that do not belong to estimations do not fit together."""
+        self._likelihood()
 
     def _needs(self, name: str, holds: bool, beside: str, needed: str) -> None:
         """Raise where an argument was given that has no effect with others, separated by blanks."""
@@ -210,11 +210,10 @@ class KernelMachine(TableReader, BaseEstimator):
         default: Any = type(self).__dataclass_fields__[name].default
         if holds or np.array_equal(value, default):
             return
-        given = [f"{each}={validation.shown(vars(self)[each])}" for each in beside.split()]
-        raise ValueError(
-            f"{name} was given with {', '.join(given)}, where it has no effect (found "
-            f"{validation.shown(value)}); it needs {needed}, or leave it at {default!r}"
-        )
+        given = ", ".join(f"{each}={validation.shown(vars(self)[each])}" for each in beside.split())
+        found = f"{name} was given with {given}, where it has no effect"
+        remedy = f"it needs {needed}, or leave it at {default!r}"
+        raise ValueError(f"{found} (found {validation.shown(value)}); {remedy}")
 
     # --- what the arguments mean ---------------------------------------------------------------
 
@@ -312,17 +311,8 @@ class KernelMachine(TableReader, BaseEstimator):
         return len(points) if isinstance(points, Sized) else np.inf
 
     def _centres(self, data: TrainingData, basis: Any, most: int | None = None) -> Centres:
-        """Return the centres of basis functions on some rows.
-
-        Parameters
-        ----------
-        data : TrainingData
-        basis : None, int or array_like
-            All rows, so many of them, or given centres.
-        most : int, optional
-            Of centres that are rows.
-        """
-        raise NotImplementedError
+        """Return the centres of basis functions: `basis` rows, all for None, or given; of rows at `most`."""
+        return as_centres(basis, data.X, None)
 
     def _kernel_at(self, width: Any) -> KernelPiece:
         """Return the kernel at a width."""
@@ -330,16 +320,16 @@ class KernelMachine(TableReader, BaseEstimator):
 
     # --- training rows -------------------------------------------------------------------------
 
-    def _groups(self, groups: Any, n_obs: int) -> NDArray[np.intp] | None:
-        """Return which group each row belongs to, as whole numbers; raise where they have no effect."""
-        numbers = group_numbers(groups, n_obs)
+    def _groups_and_splits(self, X: Array, y: NDArray[Any], groups: Any) -> dict[str, Any]:
+        """Return the rows' groups as numbers, and the folds of `cv`; raise where groups have no effect."""
+        numbers = group_numbers(groups, len(X))
         holds_out = self._width_rule in BY_ROWS or is_named(vars(self).get("scale"), "auto")
         if numbers is not None and not holds_out:
-            raise ValueError(
-                f"groups was given with width={validation.shown(self.width)}, where no rows are held out; "
-                "needed width='auto', 'shared' or 'cv', or leave it out"
-            )
-        return numbers
+            found = f"groups was given with width={validation.shown(self.width)}"
+            needed = "needed width='auto', 'shared' or 'cv', or leave it out"
+            raise ValueError(f"{found}, where no rows are held out; {needed}")
+        splits = given_splits(self, X, y, groups)
+        return {"groups": numbers, "splits": splits}
 
     def _check_rows(self, data: TrainingData, *, n_modes: int = 1, n_scores: int = 1) -> None:
         """Log how long a fit to many rows takes; warn of rows and columns that mislead a choice of width.
@@ -363,22 +353,18 @@ class KernelMachine(TableReader, BaseEstimator):
             data.groups is None and data.splits is None and holds_out and len(X) >= _FEW_ROWS
         )
         if ungrouped and has_clusters_of_copies(X):
-            validation.warn_input(
-                f"{len(X)} rows are in clusters of nearly equal ones, as repeated measurements are: a row "
-                "held out is still there in its neighbours, which favours narrow widths; give groups=, the "
-                "number of the thing that each row is a measurement of"
-            )
+            found = f"{len(X)} rows are in clusters of nearly equal ones, as repeated ones are"
+            remedy = "give groups=, the number of the thing that each row is a measurement of"
+            validation.warn_input(f"{found}: folds that part them favour narrow widths; {remedy}")
         n, many = self._n_bases(len(X)), self._is_many(len(X))
         if len(X) > MANY_ROWS:
             # some fifteen Newton steps for each mode, each a Gram matrix, or products for coupled scores
             each = 15.0 * n**2 if n_scores == 1 else _PRODUCTS * n * n_scores
             seconds = n_modes * len(X) * each / _PER_SECOND + _SEARCH_SECONDS * (holds_out and many)
             level = logging.WARNING if seconds > LONG_FIT else logging.INFO
-            words = (
-                "%d rows, basis=%s: %d basis functions, about %.0f s; basis=500 takes fewer centres"
-            )
-            words += ", basis=None every row" if many else ""
-            _log.log(level, words, len(X), validation.shown(self.basis), n, seconds)
+            found = "%d rows, basis=%s: %d basis functions, about %.0f s"
+            remedy = "; basis=500 takes fewer centres" + ", basis=None every row" * many
+            _log.log(level, found + remedy, len(X), validation.shown(self.basis), n, seconds)
 
     def _search_rows(
         self, data: TrainingData, rng: np.random.Generator, *, in_chunks: bool
@@ -469,22 +455,6 @@ class KernelMachine(TableReader, BaseEstimator):
             needed = "needed the RBF, and width='auto' or a width for each feature"
             raise AttributeError(f"{type(self).__name__} has no feature_importances_; {needed}")
         return found
-
-    def _widths_of_features(self, width: Any) -> Array:
-        """Return the width of each feature, of the first of the columns made of it."""
-        if self._encoding_ is not None and np.ndim(width):
-            width = width[np.unique(self._encoding_.features, return_index=True)[1]]
-        return np.array(np.broadcast_to(width, self.n_features_in_))
-
-    def _given_width(self) -> Any:
-        """Return the given width, of each column that is fitted where there is one for each feature."""
-        width = as_width(self.width)
-        if self._encoding_ is None or np.ndim(width) == 0:
-            return width
-        if len(width) != self.n_features_in_:
-            needed = f"needed one or {self.n_features_in_}, the features"
-            raise ValueError(f"width has {len(width)} values; {needed}")
-        return width[self._encoding_.features]
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: missing values are taken, or the inputs are a kernel's matrix."""

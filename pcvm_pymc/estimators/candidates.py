@@ -93,8 +93,29 @@ class ChoiceOptions:
 OPTIONS = ChoiceOptions()
 
 
+class Point:
+    """A point of named hyperparameters.
+
+    Attributes
+    ----------
+    at : mapping of str
+    """
+
+    at: Mapping[str, Any]
+
+    @property
+    def width(self) -> Any:
+        """Width of the basis functions, one or one for each feature, in the unit of the features."""
+        return self.at["width"]
+
+    @property
+    def scale(self) -> float:
+        """Scale of the weights' prior, sqrt(d / c)."""
+        return float(self.at["scale"])
+
+
 @dataclass(frozen=True)
-class Candidate:
+class Candidate(Point):
     """A point of named hyperparameters, with the mode fitted there and its held-out predictions.
 
     Attributes
@@ -120,16 +141,6 @@ class Candidate:
     result: EMResult | None = field(default=None, repr=False)
     loo: LeaveOneOut | None = field(default=None, repr=False)
     by_feature: bool = False
-
-    @property
-    def width(self) -> Any:
-        """Width of the basis functions, in the unit of the features."""
-        return self.at["width"]
-
-    @property
-    def scale(self) -> float:
-        """Scale of the weights' prior, sqrt(d / c)."""
-        return float(self.at["scale"])
 
     @property
     def kernel_name(self) -> str:

@@ -102,10 +102,8 @@ class Chains:
         n_states = self.states.shape[1]
         new = self._chains.draw(n_states, more // n_states)
         step = 2 if 2 * n_states >= _MOST_STATES else 1
-        self.states, self.known = (
-            np.concatenate(each, 1)[:, step - 1 :: step]
-            for each in zip((self.states, self.known), new, strict=True)
-        )
+        pairs = zip((self.states, self.known), new, strict=True)
+        self.states, self.known = (np.concatenate(x, 1)[:, step - 1 :: step] for x in pairs)
         self.n_iter += more
         return True
 
@@ -115,9 +113,7 @@ class Chains:
 
     def statistics(self, n: int) -> dict[str, Array]:
         """Return `STATISTICS` and the log density ``lp`` of the same states, shape (n_chains * n,) each."""
-        states, known = (
-            np.concatenate(spaced(each, n), axis=0) for each in (self.states, self.known)
-        )
+        states, known = (np.concatenate(spaced(x, n)) for x in (self.states, self.known))
         density = [self.density(states[some])[0] for some in gen_batches(len(states), _TOGETHER)]
         return {"lp": np.concatenate(density), **dict(zip(STATISTICS, known.T, strict=True))}
 
@@ -136,13 +132,8 @@ def joint_statistics(each: list[dict[str, Array]]) -> dict[str, Array]:
 
     Their log densities, energies and steps add up; it diverges where one does.
     """
-    of_all: dict[str, Any] = {
-        "lp": np.sum,
-        "energy": np.sum,
-        "n_steps": np.sum,
-        "diverging": np.any,
-    }
-    of_all |= {"acceptance_rate": np.mean, "step_size": np.mean}
+    of_all: dict[str, Any] = dict.fromkeys(("lp", "energy", "n_steps"), np.sum)
+    of_all |= {"diverging": np.any, "acceptance_rate": np.mean, "step_size": np.mean}
     return {name: of([one[name] for one in each], axis=0) for name, of in of_all.items()}
 
 

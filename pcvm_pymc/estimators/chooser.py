@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.em import EMOptions, Start, fit_em
+from pcvm_pymc.core.em import Start, fit_em
 from pcvm_pymc.core.loo import LeaveOneOut, leave_one_out
 from pcvm_pymc.core.metric import share_of_widths
 from pcvm_pymc.core.pieces.centres import choose_share
@@ -36,7 +36,7 @@ from pcvm_pymc.estimators.candidates import (
 )
 from pcvm_pymc.estimators.estimation import Estimation
 from pcvm_pymc.estimators.features import Metric
-from pcvm_pymc.estimators.formulation import ROUGH, Formulation, against_rest
+from pcvm_pymc.estimators.formulation import Formulation, against_rest, loosened
 from pcvm_pymc.estimators.refits import choose_on_a_line
 from pcvm_pymc.estimators.training import FOLDS, Fold, TrainingData
 
@@ -57,11 +57,6 @@ def start_near(near: Candidate | None, problem: Problem) -> Start | None:
     if near is None or near.result is None or prior.holds_zeros:  # else zeros would stay zero
         return None
     return Start(near.result.weight, near.result.bias)
-
-
-def loosened(options: EMOptions, kind: str) -> EMOptions:
-    """Return options as loose as a fit needs that only ranks a candidate."""
-    return replace(options, tol=max(options.tol, ROUGH[kind]))
 
 
 def held_out(
@@ -170,15 +165,13 @@ def search_features(
         widths[test] = left_out.log_density[test]
     one = one_width.best.scored().log_density
     options = space.options
-    share = share_of_widths(
-        one / data.count, widths / data.count, data.weight, penalty=options.metric_penalty
-    )
+    parts = one / data.count, widths / data.count, data.weight
+    share = share_of_widths(*parts, penalty=options.metric_penalty)
     if share < options.kept_weight:
         return one_width
 
     def of_features(points: Sequence[Candidate], relative: Array, by: bool) -> list[Candidate]:
-        at = ({**each.at, "width": each.width * relative} for each in points)
-        return [replace(p, at=q, by_feature=by) for p, q in zip(points, at, strict=True)]
+        return [replace(p, at={**p.at, "width": p.width * relative}, by_feature=by) for p in points]
 
     every = of_features(one_width.points, np.ones(len(metric.relative)), by=False)
     every += of_features(found.points, metric.relative, by=True)
@@ -259,12 +252,8 @@ def search_kernels(
                 if np.ndim(first.points[0].width):  # all of them have a width for each feature
                     at["width"] = at["width"] * relative
                 points.append(replace(found, at=at, by_feature=by_feature))
-    return HyperparameterSearch.of(
-        points,
-        feature_share=first.feature_share,
-        options=space.options,
-        count=formulation.data.count,
-    )
+    how: dict[str, Any] = {"options": space.options, "count": formulation.data.count}
+    return HyperparameterSearch.of(points, feature_share=first.feature_share, **how)
 
 
 # --- the choice --------------------------------------------------------------------------------
@@ -357,9 +346,8 @@ def choose(
     if "width" in chosen:
         at = {"width": median_distance(data.X)}
     elif estimation.model._has_width:
-        at, metric, selection = choose_on_a_line(
-            estimation, data, rng, most=most, widths=widths, follow=follow
-        )
+        how: dict[str, Any] = {"widths": widths, "follow": follow}
+        at, metric, selection = choose_on_a_line(estimation, data, rng, most=most, **how)
     space = Space({**at, **middle}, chosen, estimation.model._choice)
     if not chosen:
         alone = HyperparameterSearch((space.candidate(),), np.ones(1))

@@ -30,9 +30,8 @@ from pcvm_pymc.core.pieces.validation import (
 from pcvm_pymc.core.problem import EMResult
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.formulation import Formulation
-from pcvm_pymc.estimators.predictors import Average
 from pcvm_pymc.estimators.tables import is_dask, with_names
-from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData, given_splits
+from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData
 
 
 def _lazy(method: Any) -> Any:
@@ -58,19 +57,20 @@ def _of_block(predict: Any, names: list[str] | None, block: Array) -> Any:
     return predict(with_names(block, names))
 
 
+@base.estimator
 class KernelClassifier(ClassifierMixin, base.KernelMachine):
     """Base of the classifiers.
 
     Within an estimator rows have labels -1. and +1. or, where it takes several classes, their numbers.
     """
 
+    class_weight: Any = None
+
     _is_multiclass: ClassVar[bool] = True
     #: how many copies of a chunk of rows on Dask are in memory
     _copies: ClassVar[int] = 1
     #: the estimator for several classes, where this one takes two
     _multiclass_name: ClassVar[str] = ""
-    class_weight: Any
-    _predictor_: Any
 
     def fit(
         self,
@@ -141,23 +141,20 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         check_same_rows(X, y=y, sample_weight=sample_weight, groups=groups)
         rows, known = self._read(X, y if y is None else present_labels(y))
         check_classification_targets(known)
-        weight, group = None, self._groups(groups, len(rows))
+        weight, held_out = None, self._groups_and_splits(rows, known, groups)
         if sample_weight is not None or self.class_weight is not None:
             weight = self._row_weights(known, sample_weight)
-        splits = given_splits(self, rows, known, groups)
-        data = TrainingData(rows, known, weight, groups=group, splits=splits).counting()
+        data = TrainingData(rows, known, weight, **held_out).counting()
         self.classes_, number = np.unique(data.label, return_inverse=True)
         n_classes = len(self.classes_)
         if n_classes > 2 and not self._is_multiclass:
-            raise ValueError(
-                f"Only binary classification is supported by {type(self).__name__}. y has "
-                f"{n_classes} classes; needed two: for several use {self._multiclass_name}"
-            )
+            only = f"Only binary classification is supported by {type(self).__name__}"
+            remedy = f"needed two: for several use {self._multiclass_name}"
+            raise ValueError(f"{only}. y has {n_classes} classes; {remedy}")
         if n_classes < 2:
             as_labels(data.label, len(data.X))  # raises
         label = number if self._is_multiclass else np.where(number == 1, 1.0, -1.0)
-        X = self._encoded(data.X, data.weight)
-        return replace(data, X=X, label=label, encoding=self._encoding_).merged()
+        return self._encoded(replace(data, label=label)).merged()
 
     def _row_weights(self, known: NDArray[Any], sample_weight: Any) -> Array:
         """Return how often each row counts; ``"balanced"`` is over those that count at all."""
@@ -174,20 +171,15 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         from pcvm_pymc.estimators.cluster import as_dask, dask_rows, gathered  # optional
 
         if sample_weight is not None or self.class_weight is not None:
-            raise ValueError(
-                "sample_weight or class_weight was given with Dask arrays, whose rows count once each; "
-                "needed arrays in memory (with a memory_limit they go in chunks)"
-            )
+            found = "sample_weight or class_weight was given with Dask arrays"
+            raise ValueError(f"{found}; needed arrays in memory (in chunks with a memory_limit)")
         if self.basis is None or isinstance(self.basis, str):
-            raise ValueError(
-                f"basis={self.basis!r} is a basis function on every row; for Dask arrays needed a number of "
-                "rows to choose, or given centres"
-            )
+            found = f"basis={self.basis!r} is a basis function on every row of Dask arrays"
+            raise ValueError(f"{found}; needed a number of rows to choose, or given centres")
         if self.categorical_features is not None and not isinstance(self.categorical_features, str):
-            raise ValueError(
-                f"categorical_features={shown(self.categorical_features)} was given with Dask arrays; needed "
-                "numbers, or a table in memory"
-            )
+            given = f"categorical_features={shown(self.categorical_features)}"
+            needed = "needed numbers, or a table in memory"
+            raise ValueError(f"{given} was given with Dask arrays; {needed}")
         lazy, n_basis = as_dask(X), int(self._n_bases(0))
         limit = np.inf if self.memory_limit is None else self.memory_limit
         chunk = chunk_rows(limit, n_basis, lazy.shape[-1], copies=self._copies)
@@ -200,9 +192,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         """Return labels of the fitted classes, -1. and +1. or their numbers; raise for others."""
         given = labels_of_rows(y, n_obs)
         if not np.isin(given.astype(object), self.classes_.astype(object)).all():
-            raise ValueError(
-                f"y has labels that are none of {self.classes_.tolist()}, the fitted classes"
-            )
+            raise ValueError(f"y has labels that are none of the fitted {self.classes_.tolist()}")
         number = np.searchsorted(self.classes_, given)
         return number if self._is_multiclass else np.where(number > 0, 1.0, -1.0)
 
@@ -211,23 +201,19 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
     def _centres(self, data: TrainingData, basis: Any, most: int | None = None) -> Centres:
         """Return the centres of basis functions, and the signs of their weights under the sign rule."""
         X, label = data.X, data.label
-        if most is not None and (basis is None or isinstance(basis, Integral)):
-            basis = min(most, basis or most, len(X))
         if basis is None or isinstance(basis, Integral):
             n_basis = len(X) if basis is None else int(basis)
+            n_basis = n_basis if most is None else min(most, n_basis, len(X))
             rows = choose_rows(X, label, n_basis, random_state=0, name="basis")
             return self._rows_as_centres(data, rows)
         if not self._is_multiclass:
             return as_centres(basis, X, label)
         if not isinstance(basis, tuple) or len(basis) != 2:
-            raise ValueError(
-                f"basis={shown(basis)}; needed None, a number of rows to choose, or (centres, labels)"
-            )
+            raise ValueError(f"basis={shown(basis)}; needed None, a number, or (centres, labels)")
         points, given = as_features(basis[0], "basis", X.shape[1]), np.asarray(basis[1])
         if given.shape != (len(points),) or not np.isin(given, self.classes_).all():
-            raise ValueError(
-                f"the basis' labels are {given!r}; needed one of {self.classes_.tolist()} for each centre"
-            )
+            known = self.classes_.tolist()
+            raise ValueError(f"the basis' labels are {given!r}; needed one of {known} for each")
         kind = np.searchsorted(self.classes_, given)
         return Centres(points, self._signs_of(kind), np.full(len(points), -1))
 
@@ -276,23 +262,6 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         self.n_iter_ = max(each.n_iter for each in results)
         self.status_ = statuses[0] if len(statuses) == 1 else statuses
         self._warn(solver, *statuses)
-
-    def _set_average(
-        self, average: Average, data: TrainingData, left_out: Array | None, *, kept: bool
-    ) -> None:
-        """Set an average as what predicts; `kept`, also its parts and leave-one-out probabilities."""
-        self._predictor_ = average
-        if kept:
-            nothing = np.full((len(data.X), len(self.classes_)), np.nan)
-            self.held_out_ = data.of_all(nothing if left_out is None else left_out)
-            self.average_, self.components_ = average, average.modes
-            self.component_weights_ = average.weights
-
-    def _keep_rows(self, data: TrainingData) -> None:
-        """Keep training rows: not the caller's array, and in memory once with the vectors."""
-        same = np.array_equal(self.relevance_vectors_, data.X)
-        rows = self.relevance_vectors_ if same else np.array(data.X)
-        self._training_ = replace(data, X=rows)
 
     # --- predictions ---------------------------------------------------------------------------
 

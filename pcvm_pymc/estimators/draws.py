@@ -120,10 +120,8 @@ class PosteriorMixture(Predictor):
 
         Where targets are numbers, of new ones, shape (n_new, 2), with the same errors in all rows and calls.
         """
-        tails, drawn = (
-            (0.5 * (1.0 - probability), 0.5 * (1.0 + probability)),
-            self.probability_draws,
-        )
+        tails = 0.5 * (1.0 - probability), 0.5 * (1.0 + probability)
+        drawn = self.probability_draws
         if self.likelihood.targets == "numbers":
             noise = np.concatenate([each.values.noise for each in self.components])[:, None]
             unit: Any = self.likelihood.with_noise(1.0)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, fields
 from functools import wraps
+from inspect import signature
 from typing import Any, NoReturn, Self, dataclass_transform
 
 from pcvm_pymc.core.em import EMOptions
@@ -22,6 +23,10 @@ CHOSEN = ("auto", "shared")
 BY_ROWS = (*CHOSEN, "cv")
 
 
+#: arguments that a signature has first and last
+_PLACES = {**dict.fromkeys(("self", "kernel", "width", "basis", "n_vectors"), -1), "verbose": 1}
+
+
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def estimator[T](cls: type[T]) -> type[T]:
     """Return a class whose annotated fields are its arguments, which are given by name alone."""
@@ -31,12 +36,13 @@ def estimator[T](cls: type[T]) -> type[T]:
     @wraps(by_name)
     def init(self: Any, *nameless: Any, **arguments: Any) -> None:
         if nameless:
-            raise TypeError(
-                f"{cls.__name__} was given {shown(nameless[0])} without a name; needed arguments "
-                f"by their names, as {cls.__name__}(kernel='rbf', width=1.5), and data in fit(X, y)"
-            )
+            found = f"{cls.__name__} was given {shown(nameless[0])} without a name"
+            raise TypeError(f"{found}; needed names, as kernel='rbf', and data in fit(X, y)")
         by_name(self, **arguments)
 
+    given = signature(by_name)
+    order = sorted(given.parameters.values(), key=lambda each: _PLACES.get(each.name, 0))
+    init.__signature__ = given.replace(parameters=order)  # type: ignore[attr-defined]
     made.__init__ = init
     return made
 
@@ -76,7 +82,10 @@ class Estimation:
 
     def arguments(self) -> set[str]:
         """Return the names of the estimator's arguments that have an effect on it."""
-        return {each.name for each in fields(self)} | ({"cv"} if self.chooses_by_folds else set())
+        model, names = self.model, {each.name for each in fields(self)}
+        learns = model._width_rule == "auto" and model._is_rbf  # widths of features, against one
+        by_folds = model._width_rule in BY_ROWS and (learns or "width" not in self.chosen)
+        return names | {"cv"} if model._has_width and by_folds else names
 
     @property
     def solver_options(self) -> type:
@@ -87,12 +96,6 @@ class Estimation:
     def how(self) -> Any:
         """How the solver runs: `options`, or their defaults."""
         return self.options or self.solver_options()
-
-    def check_options(self) -> None:
-        """Raise where the options are those of another solver."""
-        if not isinstance(self.options, self.solver_options | None):
-            needed = f"needed None or a pcvm_pymc.{self.solver_options.__name__}"
-            self.refuse("options estimation", needed)
 
     def check(self, in_chunks: bool) -> None:
         """Raise where the arguments do not fit together."""
@@ -112,13 +115,6 @@ class Estimation:
     def middle(self) -> dict[str, Any]:
         """The hyperparameters but for the width, where they are given, or in the middle of the grid."""
         return {"scale": 1.0}
-
-    @property
-    def chooses_by_folds(self) -> bool:
-        """Whether folds choose the width, or between one and widths of the features."""
-        model, by_rows = self.model, self.model._has_width and self.model._width_rule in BY_ROWS
-        learns = model._width_rule == "auto" and model._is_rbf  # widths of features, against one
-        return by_rows and (learns or "width" not in self.chosen)
 
     def formulation(self, data: TrainingData, basis: Any, most: int | None = None) -> Any:
         """Return what is fitted to some rows, at any hyperparameters; of `most` drawn bases at most."""

@@ -36,13 +36,11 @@ from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.estimators.base import MANY_BYTES, nested
 from pcvm_pymc.estimators.chooser import choose
 from pcvm_pymc.estimators.estimation import Estimation
-from pcvm_pymc.estimators.formulation import ROUGH, Formulation, against_rest
+from pcvm_pymc.estimators.formulation import ROUGH, Formulation, against_rest, loosened
 from pcvm_pymc.estimators.predictors import Moments, Predictor
 from pcvm_pymc.estimators.training import TrainingData
 
-ALL_ROWS = (
-    "it needs the basis functions of all rows; with a memory_limit needed method='sequential'"
-)
+ALL_ROWS = "it needs all basis functions at once; with a memory_limit needed method='sequential'"
 
 # for each pair of a process's rows: the kernel, its eigenvectors and what finds them
 _PROCESS_BYTES = 48
@@ -57,21 +55,20 @@ def score_width(formulation: Formulation, criterion: str, at: Mapping[str, Any])
     PCVM's mode, or without a sign rule that of the relevance vector machine.
     """
     X, points = formulation.data.X, formulation.centres.points
-    likelihood, options = formulation.likelihood, formulation.options
-    each = [formulation.at(at)]
+    likelihood, each = formulation.likelihood, [formulation.at(at)]
     if likelihood.n_scores > 1:
-        classes, options = range(likelihood.n_scores), EMOptions()
+        classes = range(likelihood.n_scores)
         each = [replace(against_rest(each[0], c), bias="prior", shared=False) for c in classes]
     if criterion == "validity" and formulation.centres.sign is not None:
+        by_em = likelihood.n_scores == 1 and isinstance(formulation.options, EMOptions)
+        options = formulation.options if by_em else EMOptions()
         modes = [fit_em(one, None, options) for one in each]
         found = [pcvm_validity(X, *both, centres=points) for both in zip(each, modes, strict=True)]
         return sum(one.log_validity for one in found)
     known = FAMILY["rvm_classification"].likelihoods
     if likelihood.n_scores == 1 and likelihood.name not in known:
-        raise ValueError(
-            f"there is no relevance vector machine with likelihood={likelihood.name!r} to score a width by; "
-            "choose it by cross-validation or 'validity'"
-        )
+        lacking = f"there is no relevance vector machine with likelihood={likelihood.name!r}"
+        raise ValueError(f"{lacking} to score a width by; choose it by 'cv' or 'validity'")
     rough = EvidenceOptions(tol=ROUGH["evidence"])
     machines = [EvidenceProblem(one.Phi, one.label, one.likelihood) for one in each]
     where = X, points, formulation.kernel_at(at)
@@ -246,17 +243,14 @@ class Evidence(Estimation):
         one = clone(model).set_params(class_weight=None)  # in the weights of the rows
         model._check_rows(data, n_modes=len(model.classes_))
         with nested():  # each would say the same
-            parts = self.machines(data)
-            each = [clone(one)._fit_part(p, model) for p in parts]
+            each = [clone(one)._fit_part(part, model) for part in self.machines(data)]
         machines = tuple(one._predictor_.machines[0] for one in each)
         centres = as_centres(model._basis_of(data), data.X, None)
         kept = np.unique(np.concatenate([one.result.active for one in machines]))
         model.support_ = data.numbers(centres.rows[kept])
         model.relevance_vectors_ = centres.points[kept]
         model.weight_ = np.stack([one.result.weight for one in machines])[:, kept]
-        of = {
-            name: [vars(one)[name] for one in each if name in vars(one)] for name in vars(each[0])
-        }
+        of = {name: [vars(one).get(name) for one in each] for name in vars(each[0])}
         model.bias_, widths = np.array(of["bias_"]), of["width_"]
         if model._is_rbf:
             model.feature_widths_ = np.array(of["feature_widths_"])
@@ -323,10 +317,8 @@ class Evidence(Estimation):
         self, data: TrainingData, points: Array, kernel: KernelPiece, chunk: int
     ) -> EvidenceProblem:
         """Return the problem of the triangular factor of all rows, made chunk by chunk."""
-        parts, (likelihood, target) = (
-            row_blocks(len(data.X), chunk),
-            data.observed(self.model._likelihood()),
-        )
+        likelihood, target = data.observed(self.model._likelihood())
+        parts = row_blocks(len(data.X), chunk)
         blocks = ((kernel(data.X[i], points), target[i]) for i in parts)
         return rotated_problem(blocks, likelihood)
 
@@ -373,18 +365,13 @@ class Evidence(Estimation):
 
     @override
     def rough(self, data: TrainingData, most: int | None) -> tuple["Evidence", int | None]:
-        return replace(self, options=self.loosened), most
-
-    @property
-    def loosened(self) -> EvidenceOptions:
-        """How the evidence is maximised where widths are only ranked."""
-        return replace(self.how, tol=max(self.how.tol, ROUGH["evidence"]))
+        return replace(self, options=loosened(self.how, "evidence")), most
 
     @override
     def score(self, data: TrainingData, criterion: str, width: float, most: int | None) -> float:
         basis = min(most, len(data.X)) if most else self.model._basis_of(data)
         at = as_centres(basis, data.X, None).points, self.model._kernel_at(width)
-        how: dict[str, Any] = {"method": self.method, "options": self.loosened}
+        how: dict[str, Any] = {"method": self.method, "options": loosened(self.how, "evidence")}
         each = [self.problem(one, *at) for one in self.machines(data)]
         return sum(_scored(one, criterion, data.X, *at, **how) for one in each)
 

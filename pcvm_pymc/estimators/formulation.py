@@ -42,6 +42,11 @@ ROUGH = {
 }
 
 
+def loosened(options: Any, kind: str) -> Any:
+    """Return options as loose as a fit needs that only ranks candidates, see `ROUGH`."""
+    return replace(options, tol=max(options.tol, ROUGH[kind]))
+
+
 @dataclass(frozen=True)
 class Formulation:
     """Rows, basis functions, likelihood and prior of a fit, and how it is solved.
@@ -215,14 +220,10 @@ def named_hyperprior(hyperprior: Any, allowed: tuple[str, ...] = ("gamma",)) -> 
     if getattr(hyperprior, "name", None) in allowed:
         if hyperprior.has_mode:
             return hyperprior
-        raise ValueError(
-            f"hyperprior={hyperprior!r} has no mode that EM could find; needed one of fixed scale "
-            "(rate_shape=None), or sample the model"
-        )
-    raise ValueError(
-        f"hyperprior={shown(hyperprior)} is unknown; use one of {sorted(HYPERPRIORS)} or a "
-        "Hyperprior(c, d, e, f)"
-    )
+        needed = "needed one of fixed scale (rate_shape=None), or sample the model"
+        raise ValueError(f"hyperprior={hyperprior!r} has no mode that EM could find; {needed}")
+    needed = f"use one of {sorted(HYPERPRIORS)} or a Hyperprior(c, d, e, f)"
+    raise ValueError(f"hyperprior={shown(hyperprior)} is unknown; {needed}")
 
 
 def named_likelihood(
@@ -232,14 +233,11 @@ def named_likelihood(
     try:
         found = as_likelihood(likelihood, allowed)
     except ValueError:
-        raise ValueError(
-            f"{argument}={shown(likelihood)} is unknown; use one of {allowed}, or a Likelihood object"
-        ) from None
+        needed = f"use one of {allowed}, or a Likelihood object"
+        raise ValueError(f"{argument}={shown(likelihood)} is unknown; {needed}") from None
     for name, value in vars(found).items():
         # an unknown noise, NaN, is estimated with the evidence
         if is_unknown(value) and (name == "flip" or not is_real(value)):
-            raise ValueError(
-                f"{argument} has the unknown {name}={shown(value)}; needed a number here, or a model and "
-                "`sample`"
-            )
+            given = f"{argument} has the unknown {name}={shown(value)}"
+            raise ValueError(f"{given}; needed a number here, or a model and `sample`")
     return found

@@ -4,6 +4,7 @@
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from typing import Any, NamedTuple, override
 
@@ -23,13 +24,12 @@ from pcvm_pymc.estimators.chooser import (
     Choice,
     choose,
     held_out,
-    loosened,
     start_near,
     weighed_kernels,
 )
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.estimation import Estimation
-from pcvm_pymc.estimators.formulation import ROUGH, Formulation, named_hyperprior
+from pcvm_pymc.estimators.formulation import Formulation, loosened, named_hyperprior
 from pcvm_pymc.estimators.predictors import Average, Mode, fitted_at, modes_of
 from pcvm_pymc.estimators.training import FOLDS, Fold, TrainingData, inner_folds
 
@@ -65,7 +65,7 @@ class Modes(Estimation):
     hyperprior, scale
         As for `PCVMClassifier`; without a hyperprior the precisions are flat on a logarithmic scale.
     averages : bool
-        Whether the class probabilities of several modes are averaged.
+        Whether the class probabilities of several modes are averaged; then there are those of rows left out.
     """
 
     model: KernelClassifier
@@ -74,11 +74,6 @@ class Modes(Estimation):
     averages: bool = False
 
     solver = "EM"
-
-    @property
-    def leaves_out(self) -> bool:
-        """Whether the fit has leave-one-out predictions."""
-        return self.averages
 
     @override
     def fit(self, data: TrainingData, *, projected: bool = False) -> Dense:
@@ -125,13 +120,20 @@ class Modes(Estimation):
         model.relevance_vectors_, model._kernel_ = modes[0].relevance_vectors, modes[0].kernel
         model._set_widths(result.width, choice.metric)
         if self.averages:
-            average = Average(modes, search.weights, formulation.likelihood)
-            model._set_average(average, data, left_out, kept=not projected)
+            model._predictor_ = Average(modes, search.weights, formulation.likelihood)
+        if self.averages and not projected:
+            nothing = np.full((len(data.X), len(model.classes_)), np.nan)
+            model.held_out_ = data.of_all(nothing if left_out is None else left_out)
+            model.average_, model.components_ = model._predictor_, modes
+            model.component_weights_ = search.weights
         if self.hyperprior is not None:
             model.scale_ = search.points[0].scale
             model.hyperprior_ = self.prior(model.scale_)
         if self.solver == "EM" and in_memory and not projected:
-            model._keep_rows(data)
+            # not the caller's array, and in memory once with the vectors
+            same = np.array_equal(model.relevance_vectors_, data.X)
+            rows = model.relevance_vectors_ if same else np.array(data.X)
+            model._training_ = replace(data, X=rows)
         model._set_fit(self.solver, [result])
         return Dense(formulation, left_out, rng)
 
@@ -189,16 +191,11 @@ class Modes(Estimation):
             return replace(prior, d=prior.c * scale**2)
         return prior
 
-    def em_options(self) -> EMOptions:
-        """Return how EM runs."""
-        of_classes = self.model._likelihood().targets == "classes"
-        default = EMOptions(tol=CLASS_TOLERANCE if of_classes else TOLERANCE)
-        return self.options if isinstance(self.options, EMOptions) else default
-
     @property
     @override
     def how(self) -> Any:
-        return self.em_options()
+        of_classes = self.model._likelihood().targets == "classes"
+        return self.options or EMOptions(tol=CLASS_TOLERANCE if of_classes else TOLERANCE)
 
     @override
     def formulation(self, data: TrainingData, basis: Any, most: int | None = None) -> Formulation:
@@ -246,7 +243,7 @@ class Modes(Estimation):
             needed = "it has its own scale; needed hyperprior='default' or scale=None"
             self.refuse("scale hyperprior", needed)
         if not in_chunks:
-            self.em_options().check_in_memory()
+            self.how.check_in_memory()
         if self.averages and (not self.chosen or self.model._width_rule == "em"):
             needed = "needed a proper hyperprior, EM, and width or scale 'auto'"
             names = "estimation hyperprior width scale"
@@ -281,19 +278,14 @@ class Modes(Estimation):
 
     @override
     def rough(self, data: TrainingData, most: int | None) -> tuple["Modes", int | None]:
-        kind, options = (
-            "folds" if self.prior(1.0).is_proper else "folds, improper",
-            self.em_options(),
-        )
-        rough = replace(options, tol=max(options.tol, ROUGH[kind]))
-        return replace(self, options=rough), most
+        kind = "folds" if self.prior(1.0).is_proper else "folds, improper"
+        return replace(self, options=loosened(self.how, kind)), most
 
     @override
     def score(self, data: TrainingData, criterion: str, width: float, most: int | None) -> float:
         from pcvm_pymc.estimators.evidence import score_width  # slow: compiled
 
         formulation = self.formulation(data, self.model._basis_of(data), most or len(data.X))
-        formulation = replace(formulation, options=self.em_options())
         return score_width(formulation, criterion, {"width": width, **self.middle})
 
 
@@ -338,8 +330,9 @@ class BottomUp(Modes):
             return self, most
         if self.model._resolved_basis(len(data.X)) is None:
             most = max(ROUGH_BASES, 5 * len(self.model.classes_))
-        tol, max_iter = max(ROUGH["bottom-up"], self.how.tol), min(ROUGH_EPOCHS, self.how.max_iter)
-        return replace(self, options=replace(self.how, tol=tol, max_iter=max_iter)), most
+        epochs = min(ROUGH_EPOCHS, self.how.max_iter)
+        rough = replace(loosened(self.how, "bottom-up"), max_iter=epochs)
+        return replace(self, options=rough), most
 
 
 def n_coupled(formulation: Formulation) -> int:
@@ -348,17 +341,11 @@ def n_coupled(formulation: Formulation) -> int:
     return len(formulation.centres) * n_scores if n_scores > 1 else 0
 
 
-def from_bottom_up(model: KernelClassifier, **given: Any) -> BottomUp:
-    """Return the estimation from the bottom up, whose precisions need no hyperprior."""
-    return BottomUp.of(model, hyperprior=None, scale=None, **given)
+#: the estimation from the bottom up, whose precisions need no hyperprior
+from_bottom_up = partial(BottomUp.of, hyperprior=None, scale=None)
 
 
 def automatic(model: KernelClassifier) -> Modes:
     """Return an average where there is something to average over, else one mode."""
     one = Modes.of(model)
     return replace(one, averages=bool(one.chosen) and model._width_rule != "em")
-
-
-def averaged(model: KernelClassifier) -> Modes:
-    """Return an average of modes."""
-    return Modes.of(model, averages=True)

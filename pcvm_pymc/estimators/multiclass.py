@@ -80,9 +80,9 @@ class MPCVMClassifier(KernelClassifier):
         As for `PCVMClassifier`.
     bias : bool, optional
         Whether each class has a bias. Default: from the top down only, as in the paper.
-    verbose
-        As for `PCVMClassifier`.
     cv
+        As for `PCVMClassifier`.
+    verbose
         As for `PCVMClassifier`.
 
     Attributes
@@ -134,16 +134,9 @@ class MPCVMClassifier(KernelClassifier):
 
     kernel: Kernel = "auto"
     n_vectors: int | str | None = None
-    estimation: str = "auto"
-    random_state: Any = None
-    categorical_features: Any = "from_dtype"
-    options: Any = None
-    memory_limit: float | None = None
-    class_weight: Any = None
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
     bias: bool | None = None
-    verbose: bool = False
     cv: Any = 5
 
     _likelihood = _multinomial
@@ -182,6 +175,13 @@ class MRVMClassifier(KernelClassifier):
         As for `MPCVMClassifier`; the validity is the relevance vector machine's.
     basis : "auto", None, int or (array_like, array_like)
         As for `MPCVMClassifier`.
+    estimation : {"auto", "bottom-up", "em", "posterior"}
+        ``"auto"`` is ``"bottom-up"``, mRVM1: bases are added and deleted one at a time, each with one
+        precision for all classes. ``"em"``, mRVM2, is EM from all bases with a precision for each class, and
+        drops a basis when it is out of all of them. ``"posterior"`` draws, as for `PCVMClassifier`, at the
+        width of the fit from the bottom up and under the proper prior of `mrvm_model`, in which a basis has
+        one precision for all classes; without biases. Its bases are 30 k-means centres, 10 of each class
+        where that is more, or `basis` of them.
     random_state : int, numpy.random.Generator or None
         For folds.
     categorical_features : "from_dtype", None or array_like of bool, int or str
@@ -193,17 +193,10 @@ class MRVMClassifier(KernelClassifier):
         without any basis.
     memory_limit, class_weight
         As for `MPCVMClassifier`.
-    estimation : {"auto", "bottom-up", "em", "posterior"}
-        ``"auto"`` is ``"bottom-up"``, mRVM1: bases are added and deleted one at a time, each with one
-        precision for all classes. ``"em"``, mRVM2, is EM from all bases with a precision for each class, and
-        drops a basis when it is out of all of them. ``"posterior"`` draws, as for `PCVMClassifier`, at the
-        width of the fit from the bottom up and under the proper prior of `mrvm_model`, in which a basis has
-        one precision for all classes; without biases. Its bases are 30 k-means centres, 10 of each class
-        where that is more, or `basis` of them.
-    verbose
-        As for `MPCVMClassifier`.
     cv : int, splitter or iterable
         As for `PCVMClassifier`. Folds of the inner cross-validation, for ``width="auto"`` and ``"shared"``.
+    verbose
+        As for `MPCVMClassifier`.
 
     Attributes
     ----------
@@ -233,13 +226,6 @@ class MRVMClassifier(KernelClassifier):
     3
     """
 
-    random_state: Any = None
-    categorical_features: Any = "from_dtype"
-    options: Any = None
-    memory_limit: float | None = None
-    class_weight: Any = None
-    estimation: str = "auto"
-    verbose: bool = False
     cv: Any = 5
 
     _likelihood = _multinomial

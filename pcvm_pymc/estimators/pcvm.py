@@ -1,6 +1,7 @@
 """The probabilistic classification vector machine for scikit-learn."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar, override
 
 from pcvm_pymc.core.family import FAMILY
@@ -11,7 +12,7 @@ from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.estimation import estimator, refuse
 from pcvm_pymc.estimators.formulation import named_likelihood
-from pcvm_pymc.estimators.modes import Modes, automatic, averaged, from_bottom_up
+from pcvm_pymc.estimators.modes import Modes, automatic, from_bottom_up
 
 
 def drawn(model: Any) -> base.Estimation:
@@ -39,7 +40,7 @@ def projected(dense: Any) -> Any:
 #: what a PCVM's `estimation` names
 ESTIMATIONS: dict[str, Any] = {
     "auto": projected(automatic),
-    "average": projected(averaged),
+    "average": projected(partial(Modes.of, averages=True)),
     "em": Modes.of,
     "projection": projected(automatic),
     "posterior": projected(drawn),
@@ -236,17 +237,10 @@ class PCVMClassifier(KernelClassifier):
 
     kernel: Kernel = "auto"
     n_vectors: int | str | None = None
-    estimation: str = "auto"
-    random_state: Any = None
-    categorical_features: Any = "from_dtype"
-    options: Any = None
-    memory_limit: float | None = None
-    class_weight: Any = None
     likelihood: Likelihood | str = "probit"
     hyperprior: Hyperprior | str = "default"
     scale: float | str | None = None
     cv: Any = 5
-    verbose: bool = False
 
     _system = FAMILY["pcvm"]
     _weighed = ("rbf", "laplacian")

@@ -82,10 +82,7 @@ class PosteriorOptions:
         check_whole("draws", self.draws, 1)
         check_whole("max_iter", self.max_iter, 1)
         if self.max_iter < 2 * self.draws:
-            raise ValueError(
-                f"max_iter={self.max_iter} is fewer transitions than warm-up and draws={self.draws}; needed "
-                "twice the draws at least"
-            )
+            raise ValueError(f"max_iter={self.max_iter}; needed at least twice draws={self.draws}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +97,7 @@ class Posterior(Estimation):
 
     chooser: Any
 
-    leaves_out = False
+    averages = False  # of modes, which have predictions of rows left out
 
     @property
     @override
@@ -279,10 +276,8 @@ class SparsePosterior(Posterior):
     def check(self, in_chunks: bool) -> None:
         super().check(in_chunks)
         if not named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma).is_proper:
-            needed = (
-                "an improper prior has no posterior; needed prior='laplace' or another proper one"
-            )
-            self.refuse("estimation prior", needed)
+            needed = "needed prior='laplace' or another proper one"
+            self.refuse("estimation prior", f"an improper prior has no posterior; {needed}")
 
     @override
     def prior_at(self, Phi: Array, sign: Array | None, data: TrainingData) -> Any:

@@ -26,7 +26,7 @@ from pcvm_pymc.core.probabilities import (
 )
 from pcvm_pymc.core.problem import EMResult
 from pcvm_pymc.core.quadratic import QuadraticModel
-from pcvm_pymc.estimators.candidates import Candidate
+from pcvm_pymc.estimators.candidates import Candidate, Point
 from pcvm_pymc.estimators.formulation import Formulation
 from pcvm_pymc.estimators.training import TrainingData
 
@@ -72,15 +72,13 @@ class Predictor:
 
         Raise for one mode: 89 % intervals of the normal posterior around it covered only 51 to 86 %.
         """
-        raise ValueError(
-            "the fit is one mode or a few vectors; a normal posterior around it is too narrow (of 89 % it "
-            "covered 51 to 86); needed an average of modes, PCVMClassifier or MPCVMClassifier with "
-            "hyperprior='default' and estimation='average', or estimation='posterior'"
-        )
+        found = "the fit is one mode or a few vectors; a normal posterior around it is too narrow"
+        average = "an average of modes, a PCVM's (hyperprior='default', estimation='average')"
+        raise ValueError(f"{found}; needed {average}, or estimation='posterior'")
 
 
 @dataclass(frozen=True)
-class Mode(Predictor):
+class Mode(Point, Predictor):
     """A posterior mode.
 
     Attributes
@@ -114,16 +112,6 @@ class Mode(Predictor):
     basis: Index = field(repr=False)
     likelihood: Likelihood = field(repr=False)
     prior: Any = field(repr=False)
-
-    @property
-    def width(self) -> Any:
-        """Width of the basis functions, one or one for each feature."""
-        return self.at["width"]
-
-    @property
-    def scale(self) -> float:
-        """Scale of the weights' prior, sqrt(d / c)."""
-        return float(self.at["scale"])
 
     @property
     def relevance_vectors(self) -> Array:
@@ -189,7 +177,7 @@ class Average(Predictor):
         """Return the normal posteriors around the modes."""
         if data is None:
             raise ValueError(
-                "the rows went in chunks and are not kept; needed an average of modes of rows in memory"
+                "the rows went in chunks; needed an average of modes of rows in memory"
             )
         return [(w, each.normal(data)) for w, each in zip(self.weights, self.modes, strict=True)]
 

@@ -226,7 +226,7 @@ def project_reference(
     if reference.held_out is not None:
         if cv is not None:
             raise ValueError(
-                f"cv={cv!r} has no effect on an average, whose held-out probabilities are known; leave it out"
+                f"cv={cv!r} has no effect on an average of held-out rows; leave it out"
             )
         if isinstance(size, str) and size == "auto":
             grew = grown(reference, sizes)
@@ -238,10 +238,8 @@ def project_reference(
     nothing = Projection(path, wanted[-1], np.empty((len(wanted), 0)), np.empty(0), reference)
     if not isinstance(size, str):
         return replace(nothing, size=int(size))
-    if isinstance(cv, list):
-        folds = cv
-    else:
-        folds = inner_folds(reference.label, cv or 5, random_state, groups=reference.groups)
+    label, groups = reference.label, reference.groups
+    folds = cv if isinstance(cv, list) else inner_folds(label, cv or 5, random_state, groups=groups)
     if not folds:  # a class has a single point, so that nothing can be held out
         return nothing
     fit = partial(fit_em, start=None, options=em_options)
@@ -278,7 +276,7 @@ class FewVectors(Estimation):
 
     @override
     def arguments(self) -> set[str]:
-        by_folds = not self.dense.leaves_out and self.n_vectors in (None, "auto")
+        by_folds = not self.dense.averages and self.n_vectors in (None, "auto")
         return self.dense.arguments() | {"n_vectors"} | ({"cv"} if by_folds else set())
 
     @override

@@ -120,9 +120,9 @@ def choose_on_a_line(
     data: TrainingData,
     rng: np.random.Generator,
     *,
-    most: int | None = None,
-    widths: Array | None = None,
-    follow: Callable[[], object] = lambda: None,
+    most: int | None,
+    widths: Array | None,
+    follow: Callable[[], object],
 ) -> tuple[dict[str, Any], Metric | None, WidthSelection | None]:
     """Return the width that is given, or chosen by folds or a criterion.
 

@@ -1,7 +1,6 @@
 """scikit-learn estimators of the relevance vector machine."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from numbers import Integral
 from typing import Any, ClassVar, Self, override
 
@@ -14,7 +13,6 @@ from sklearn.utils._param_validation import StrOptions
 
 from pcvm_pymc.core.evidence import METHODS
 from pcvm_pymc.core.family import FAMILY
-from pcvm_pymc.core.pieces.centres import Centres, as_centres
 from pcvm_pymc.core.pieces.kernels import Kernel
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.names import check_same_rows
@@ -34,7 +32,7 @@ from pcvm_pymc.estimators.estimation import estimator, refuse
 from pcvm_pymc.estimators.evidence import Evidence, RegressionEvidence
 from pcvm_pymc.estimators.formulation import named_likelihood
 from pcvm_pymc.estimators.posterior import Posterior
-from pcvm_pymc.estimators.training import TrainingData, given_splits
+from pcvm_pymc.estimators.training import TrainingData
 
 _ROWS = 1024  # predicted at a time
 _CONSTRAINTS = base.constraints(
@@ -65,6 +63,10 @@ class RVMClassifier(KernelClassifier):
         Centres of the basis functions: None is all training rows; a number so many of them, chosen by
         k-means++; or given centres. ``"auto"`` is None up to 3,000 rows, 2,000 centres above; the width is
         then chosen on 2,000 rows and 500 bases.
+    estimation : {"auto", "posterior"}
+        ``"auto"`` maximises the evidence. ``"posterior"`` draws, as for `PCVMClassifier`, at a width that is
+        chosen as for the former, one for all classes, and under the proper prior of `rvm_model`. Its bases
+        are 30 k-means centres, or `basis` of them.
     random_state : int, numpy.random.Generator or None
         For the folds.
     categorical_features : "from_dtype", None or array_like of bool, int or str
@@ -82,10 +84,6 @@ class RVMClassifier(KernelClassifier):
         As for `PCVMClassifier`.
     link : {"logit", "probit"} or Likelihood
         The likelihood.
-    estimation : {"auto", "posterior"}
-        ``"auto"`` maximises the evidence. ``"posterior"`` draws, as for `PCVMClassifier`, at a width that is
-        chosen as for the former, one for all classes, and under the proper prior of `rvm_model`. Its bases
-        are 30 k-means centres, or `basis` of them.
     method : {"sequential", "batch"}
         One basis at a time, or all downwards; the former is faster and sparser. Both end at a local
         maximum of the evidence, in which no single change gains, and neither always at the higher one.
@@ -146,16 +144,9 @@ class RVMClassifier(KernelClassifier):
     array(['yes'], dtype='<U3')
     """
 
-    random_state: Any = None
-    categorical_features: Any = "from_dtype"
-    options: Any = None
-    memory_limit: float | None = None
-    class_weight: Any = None
     link: str = "logit"
     method: str = "sequential"
-    estimation: str = "auto"
     cv: Any = 5
-    verbose: bool = False
 
     _system = FAMILY["rvm_classification"]
     _scores_all_rows = True
@@ -166,17 +157,11 @@ class RVMClassifier(KernelClassifier):
         "posterior": lambda model: Posterior.of(model, chooser=Evidence.of(model, options=None)),
     }
 
-    @override
-    def _check(self, in_chunks: bool) -> None:
-        self._likelihood()
+    _centres = base.KernelMachine._centres  # without the classes' signs
 
     @override
     def _likelihood(self) -> Likelihood:
         return named_likelihood(self.link, self._system.likelihoods, "link")
-
-    @override
-    def _centres(self, data: TrainingData, basis: Any, most: int | None = None) -> Centres:
-        return as_centres(basis, data.X, None)
 
     def latent_moments(self, X: ArrayLike) -> tuple[Array, Array]:
         """Return posterior mean and variance of the latent function.
@@ -213,6 +198,9 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         width, or centres, are given it is of the columns.
     width, basis
         As for `RVMClassifier`; the width is one.
+    estimation : {"auto", "posterior"}
+        As for `RVMClassifier`. A noise that is not given is drawn with the weights; `predict` has the
+        posterior's mean and, noise included, standard deviation, `predict_interval` quantiles of the draws.
     random_state : int, numpy.random.Generator or None
         For the folds.
     categorical_features : "from_dtype", None or array_like of bool, int or str
@@ -242,9 +230,6 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         Under a wide kernel it hardly does, and outside the rows it may stay too small. Keeps the rows.
     noise : float, optional
         Known scale of the targets, under the normal their standard deviation; None estimates it.
-    estimation : {"auto", "posterior"}
-        As for `RVMClassifier`. A noise that is not given is drawn with the weights; `predict` has the
-        posterior's mean and, noise included, standard deviation, `predict_interval` quantiles of the draws.
     method, cv, verbose
         As for `RVMClassifier`.
 
@@ -295,18 +280,12 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     """
 
     kernel: Kernel = "auto"
-    random_state: Any = None
-    categorical_features: Any = "from_dtype"
-    options: Any = None
-    memory_limit: float | None = None
     likelihood: str | Likelihood = "normal"
     std: str = "auto"
     star: bool = False
     noise: float | None = None
     method: str = "sequential"
-    estimation: str = "auto"
     cv: Any = 5
-    verbose: bool = False
 
     _system = FAMILY["rvm_regression"]
     _weighed = ("rbf",)
@@ -332,10 +311,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
             needed = "a process needs the RBF and normal noise, and RVM* has a variance of its own; needed "
             refuse(self, "std kernel likelihood star", needed + "std='auto' or 'weights'")
         if self.star and (in_chunks or drawn):
-            needed = (
-                "it keeps all training rows; needed star=False with a memory_limit or a posterior"
-            )
-            refuse(self, "star", needed)
+            refuse(self, "star", "it keeps all training rows; needed no memory_limit or posterior")
 
     @override
     def _likelihood(self) -> Likelihood:
@@ -351,10 +327,6 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     @property
     def _has_process(self) -> bool:
         return self._is_rbf and self._likelihood().is_quadratic and not self.star
-
-    @override
-    def _centres(self, data: TrainingData, basis: Any, most: int | None = None) -> Centres:
-        return as_centres(basis, data.X, None)
 
     def fit(
         self,
@@ -397,16 +369,12 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         check_same_rows(X, y=y, sample_weight=sample_weight, **others)
         y = y if y is None else as_finite(y, "y", "drop those rows first")
         rows, target = self._read(X, y, y_numeric=True)
-        group, target = self._groups(groups, len(rows)), as_targets(target, len(rows))
+        target = as_targets(target, len(rows))
+        held_out = self._groups_and_splits(rows, target, groups)
         weight = None if sample_weight is None else as_weights(sample_weight, len(rows))
         known = self._known_noise(noise, target, estimation)
-        splits = given_splits(self, rows, target, groups)
-        data = TrainingData(
-            rows, target, weight, groups=group, noise=known, splits=splits
-        ).counting()
-        data = replace(
-            data, X=self._encoded(data.X, data.weight), encoding=self._encoding_
-        ).merged()
+        data = TrainingData(rows, target, weight, noise=known, **held_out).counting()
+        data = self._encoded(data).merged()
         with self._running(data):
             estimation.fit(data)
         return self
@@ -495,6 +463,5 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
             mean, variance = self._predictor_.moments(new)
             return student_t_interval(likelihood, mean, variance, probability)
         mean, std = self.predict(X, return_std=True)
-        return (
-            mean[:, None] + ndtri([0.5 - 0.5 * probability, 0.5 + 0.5 * probability]) * std[:, None]
-        )
+        ends = ndtri([0.5 - 0.5 * probability, 0.5 + 0.5 * probability])
+        return mean[:, None] + ends * std[:, None]

@@ -18,8 +18,8 @@ from pcvm_pymc.estimators.base import STREAMED
 from pcvm_pymc.estimators.candidates import Candidate
 from pcvm_pymc.estimators.chooser import choose
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, estimator, is_named
-from pcvm_pymc.estimators.formulation import ROUGH, Formulation, against_rest
+from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, estimator, is_named, refuse
+from pcvm_pymc.estimators.formulation import Formulation, against_rest, loosened
 from pcvm_pymc.estimators.predictors import Mode, modes_of
 from pcvm_pymc.estimators.training import TrainingData
 
@@ -106,8 +106,7 @@ class SparseMode(Estimation):
 
     @override
     def rough(self, data: TrainingData, most: int | None) -> tuple["SparseMode", int | None]:
-        rough = replace(self.how, tol=max(self.how.tol, ROUGH["folds, improper"]))
-        return replace(self, options=rough), most
+        return replace(self, options=loosened(self.how, "folds, improper")), most
 
 
 def _drawn(model: Any) -> Estimation:
@@ -133,6 +132,14 @@ class SparseProbitClassifier(KernelClassifier):
     basis : "auto", None, int or array_like, shape (n_basis, n_features)
         For ``features="kernel"``: kernels on all training rows, None; on so many of them, chosen by
         k-means++; or at given centres. ``"auto"`` is None up to 3,000 rows, 2,000 centres above.
+    estimation : {"auto", "posterior"}
+        ``"auto"`` is the posterior mode by EM. ``"posterior"`` draws, as for `PCVMClassifier`, under
+        ``prior="laplace"`` or another proper one; a kernel's bases are then 30 k-means centres, or `basis`.
+    random_state
+        As for `PCVMClassifier`, for the posterior only.
+    categorical_features : "from_dtype", None or array_like of bool, int or str
+        As for `PCVMClassifier`, missing values included (indicators alone). ``"linear"`` and
+        ``"quadratic"`` features are made of these columns.
     options : EMOptions or PosteriorOptions, optional
         As for `PCVMClassifier`; ``EMOptions(update="em")`` is the paper's own EM.
     memory_limit
@@ -149,14 +156,6 @@ class SparseProbitClassifier(KernelClassifier):
         For ``prior="laplace"``.
     bias : {"penalised", "free"}
         Whether the bias has the prior of a weight or a flat one.
-    estimation : {"auto", "posterior"}
-        ``"auto"`` is the posterior mode by EM. ``"posterior"`` draws, as for `PCVMClassifier`, under
-        ``prior="laplace"`` or another proper one; a kernel's bases are then 30 k-means centres, or `basis`.
-    random_state
-        As for `PCVMClassifier`, for the posterior only.
-    categorical_features : "from_dtype", None or array_like of bool, int or str
-        As for `PCVMClassifier`, missing values included (indicators alone). ``"linear"`` and
-        ``"quadratic"`` features are made of these columns.
     verbose
         As for `PCVMClassifier`.
 
@@ -207,17 +206,10 @@ class SparseProbitClassifier(KernelClassifier):
     """
 
     width: Any = "median"
-    options: Any = None
-    memory_limit: float | None = None
-    class_weight: Any = None
     features: str = "linear"
     prior: str | Laplace | Hyperprior = "jeffreys"
     gamma: float = 1.0
     bias: str = "penalised"
-    estimation: str = "auto"
-    random_state: Any = None
-    categorical_features: Any = "from_dtype"
-    verbose: bool = False
 
     _system = FAMILY["sparse_probit"]
     _beside_width = "features kernel"
@@ -243,9 +235,7 @@ class SparseProbitClassifier(KernelClassifier):
     @override
     def _dask_training(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         if not self._on_kernels:
-            raise ValueError(
-                f"features={self.features!r}: rows in Dask arrays need features='kernel'"
-            )
+            refuse(self, "features", "rows in Dask arrays need features='kernel'")
         return super()._dask_training(X, y, sample_weight)
 
     @property

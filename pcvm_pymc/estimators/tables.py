@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
 
@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pcvm_pymc.core.pieces.encoding import UNKNOWN, Encoding
-from pcvm_pymc.core.pieces.kernels import Precomputed
+from pcvm_pymc.core.pieces.kernels import Precomputed, as_width
 from pcvm_pymc.core.pieces.names import check_columns, column_names, column_types, columns_of
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, is_real, shown, warn_input
 from pcvm_pymc.estimators.estimation import refuse
+from pcvm_pymc.estimators.training import TrainingData
 
 MOST_LEVELS = 255  # of a category: one with more is an identifier
 # how the names of types of pandas, polars and pyarrow begin
@@ -54,10 +55,9 @@ def categories_among(X: Any, which: Any) -> list[int]:
         elif is_real(each, Integral) and 0 <= each < n_features:
             found.append(each)
         else:
-            raise ValueError(
-                f"categorical_features has {each!r}, which is no column of X; needed 'from_dtype', None, or "
-                f"a mask, numbers or names of the {n_features} columns"
-            )
+            needed = f"'from_dtype', None, or a mask, numbers or names of the {n_features} columns"
+            odd = f"categorical_features has {each!r}, which is no column of X"
+            raise ValueError(f"{odd}; needed {needed}")
     return found
 
 
@@ -103,10 +103,8 @@ class Levels:
             found[j], is_ordered = _levels(table.iloc[:, j])
             ordered += [j] * is_ordered
             if len(found[j]) > MOST_LEVELS:
-                raise ValueError(
-                    f"the category {table.columns[j]!r} has {len(found[j])} levels; needed at most "
-                    f"{MOST_LEVELS}: an identifier says nothing of new rows; drop it"
-                )
+                words = f"the category {table.columns[j]!r} has {len(found[j])} levels"
+                raise ValueError(f"{words}; needed at most {MOST_LEVELS}: an identifier? drop it")
         return cls(found, tuple(ordered))
 
     def numbers(self, X: Any, name: str = "X") -> Array:
@@ -144,9 +142,7 @@ def _tell_unknown(category: Any, found: list[Any], known: list[Any]) -> None:
     same = [each for each, its in zip(known, text[1], strict=True) if its in text[0]]
     words = f"category {category!r} has no known level: found {found[:5]}, trained on {known[:5]}"
     if same or len(found) > 1:
-        kind = (
-            f"type {type(same[0]).__name__}, as {same[0]!r}" if same else "levels of training rows"
-        )
+        kind = f"type {type(same[0]).__name__}, as {same[0]!r}" if same else "levels of fitted rows"
         raise ValueError(f"{words}; needed {kind}")
     warn_input(f"{words}; it is predicted as any level that no training row has")
 
@@ -192,10 +188,8 @@ def _numbered(values: Array) -> Array:
     Raise for missing values: there is no median that could take their place.
     """
     if np.isnan(values).any():
-        raise ValueError(
-            f"X has shape {values.shape} and missing values with kernel='precomputed'; needed the kernel "
-            "of all rows with all training rows"
-        )
+        found = f"X has shape {values.shape} and missing values with kernel='precomputed'"
+        raise ValueError(f"{found}; needed the kernel of all rows with all training rows")
     return np.column_stack([values, np.arange(len(values))])
 
 
@@ -217,6 +211,7 @@ class TableReader:
     n_features_in_: int
     categorical_features: Any
     basis: Any
+    width: Any
 
     @property
     def _is_precomputed(self) -> bool:
@@ -230,9 +225,7 @@ class TableReader:
         if not (self.basis is None or isinstance(self.basis, str | Integral)):
             refuse(self, "kernel basis", "the bases are training rows; needed 'auto' or a number")
         if vars(self).get("star"):
-            refuse(
-                self, "kernel star", "it needs the kernel of a new row with itself; leave it out"
-            )
+            refuse(self, "kernel star", "needs the kernel of a new row with itself; leave it out")
 
     def _inputs(self, X: Any) -> Array:
         """Return new inputs for a fitted estimator, in the columns that it was fitted to."""
@@ -256,10 +249,8 @@ class TableReader:
             return read
         values, *targets = read if isinstance(read, tuple) else (read,)
         if values.shape[0] != values.shape[1]:
-            raise ValueError(
-                f"X has shape {values.shape} with kernel='precomputed'; needed the kernel of all pairs of "
-                "training rows, shape (n_obs, n_obs)"
-            )
+            needed = "needed the kernel of all pairs of training rows, shape (n_obs, n_obs)"
+            raise ValueError(f"X has shape {values.shape} with kernel='precomputed'; {needed}")
         check_columns(X)
         rows = _numbered(values)
         return (rows, *targets) if targets else rows
@@ -269,23 +260,38 @@ class TableReader:
         names = ("n_features_in_", "feature_names_in_", "_columns_", "_levels_", "_encoding_")
         return {name: vars(self)[name] for name in names if name in vars(self)}
 
-    def _encoded(self, values: Array, count: Array | None = None) -> Array:
-        """Return training inputs that were read in the columns that are fitted, and keep how.
+    def _encoded(self, data: TrainingData) -> TrainingData:
+        """Return training rows that were read in the columns that are fitted, and keep how.
 
         Warn of features without any value, which are constant; raise where there are no others.
         """
-        empty = np.flatnonzero(np.isnan(values).all(axis=0))
+        empty = np.flatnonzero(np.isnan(data.X).all(axis=0))
         if empty.size:
-            names = vars(self).get("feature_names_in_", np.arange(values.shape[1]))
+            names = vars(self).get("feature_names_in_", np.arange(data.X.shape[1]))
             found = f"X has no value in columns {shown(names[empty].tolist())}"
             if empty.size == len(names):
                 raise ValueError(f"{found}, which are all; needed values: check how it was read")
-            warn_input(
-                f"{found}, which have no effect; needed values: drop them, or check how the table was read"
-            )
+            warn_input(f"{found}, which have no effect; drop them, or check how it was read")
         levels = self._levels_
-        self._encoding_ = Encoding.of(values, levels.of_feature, levels.ordered, count)
-        return self._encoding_(values)
+        encoding = Encoding.of(data.X, levels.of_feature, levels.ordered, data.weight)
+        self._encoding_ = encoding
+        return replace(data, X=encoding(data.X), encoding=encoding)
+
+    def _widths_of_features(self, width: Any) -> Array:
+        """Return the width of each feature, of the first of the columns made of it."""
+        if self._encoding_ is not None and np.ndim(width):
+            width = width[np.unique(self._encoding_.features, return_index=True)[1]]
+        return np.array(np.broadcast_to(width, self.n_features_in_))
+
+    def _given_width(self) -> Any:
+        """Return the given width, of each column that is fitted where there is one for each feature."""
+        width = as_width(self.width)
+        if self._encoding_ is None or np.ndim(width) == 0:
+            return width
+        if len(width) != self.n_features_in_:
+            needed = f"needed one or {self.n_features_in_}, the features"
+            raise ValueError(f"width has {len(width)} values; {needed}")
+        return width[self._encoding_.features]
 
     def _named(self, X: Any, values: Array, *y: Any, **how: Any) -> Any:
         """Return values under the names of the columns of `X`; they are kept, or compared with known ones."""

@@ -163,16 +163,13 @@ class TrainingData:
         for k, (trains, tests) in enumerate(self.splits.T):
             kinds = self.label if of_labels else np.zeros(len(self.X))
             if not tests.any() or len(np.unique(kinds[trains])) < len(np.unique(kinds)):
-                raise ValueError(
-                    f"cv: fold {k} holds out nothing, or leaves a class without training rows; needed "
-                    "rows to hold out and some of each class to fit to"
-                )
+                bad = f"cv: fold {k} holds out nothing, or leaves a class without training rows"
+                raise ValueError(f"{bad}; needed rows to hold out and some of each class to fit to")
             found.append((np.flatnonzero(trains), np.flatnonzero(tests)))
-        if once and (self.splits[:, 1].sum(axis=1) != 1).any():
-            row = int(np.argmax(self.splits[:, 1].sum(axis=1) != 1))
-            raise ValueError(
-                f"cv holds out row {row} not once; needed folds that hold out each row once, as KFold's"
-            )
+        odd = np.flatnonzero(self.splits[:, 1].sum(axis=1) != 1)
+        if once and odd.size:
+            needed = "needed folds that hold out each row once, as KFold's"
+            raise ValueError(f"cv holds out row {odd[0]} not once; {needed}")
         return found
 
 
@@ -216,9 +213,8 @@ def given_splits(model: object, X: Array, y: NDArray[Any], groups: Any) -> NDArr
         for k, (train, test) in enumerate(folds):
             out[train, 0, k], out[test, 1, k] = True, True
     except (IndexError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"cv={shown(cv)} gives no pairs (train, test) of numbers of the {len(X)} rows: {error}"
-        ) from None
+        found = f"cv={shown(cv)} gives no pairs (train, test) of numbers of the {len(X)} rows"
+        raise ValueError(f"{found}: {error}") from None
     return out
 
 
@@ -256,8 +252,6 @@ def inner_folds(
         folds = list(splitter.split(label, label, groups))
     lost = X is None and any(not members[train].any() for train, _ in folds for members in classes)
     if given is not None and (lost or not folds):
-        raise ValueError(
-            f"groups: {n_folds} of them have rows of the rarest class, and folds of whole groups leave a "
-            "class without rows; needed more groups of each class"
-        )
+        found = f"groups: folds of whole groups leave a class without rows ({n_folds} have it)"
+        raise ValueError(f"{found}; needed more groups of each class")
     return folds

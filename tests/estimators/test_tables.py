@@ -308,7 +308,7 @@ SPELT = [
     ),
     (NUMBERS, [" 1", "2.0", "x"], "needed type int, as 1"),
     (NUMBERS, ["2", "2", None], r"found \['2'\], trained on \[1, 2, 3\]; needed type int, as 2"),
-    (WORDS, [0.0, 1.0, 2.0], "needed levels of training rows"),
+    (WORDS, [0.0, 1.0, 2.0], "needed levels of fitted rows"),
     (WORDS, ["A", "b ", None], "needed type str, as 'a'"),
     ([False, True, None], ["False", "True", None], "needed type bool, as False"),
 ]
