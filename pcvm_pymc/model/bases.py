@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -26,17 +27,15 @@ _log = logging.getLogger("pymc.pcvm_pymc")
 type Width = ArrayLike | TensorVariable | str  # one, or one for each feature; "lognormal"
 type AnyKernel = kernels.Kernel | pm.gp.cov.Covariance
 
-_MEDIAN = (
-    "width=%.4g: the median distance between rows; select(X, y, over=('width',)).width chooses one"
-)
+_MEDIAN = "width=%.4g: the median distance between rows; select(X, y, over=('width',)) chooses one"
 _LOG_NORMAL = "width: unknown, log-normal around %.4g, the median distance between rows"
 _WIDTH_SPREAD = 0.7  # of its logarithm
 _N_CHECKED = 3  # rows whose basis functions tell whether a kernel is the model's
 
 
 RANDOM_KERNEL = (
-    "the kernel has random variables as parameters, whose draws are the model's; use "
-    "pm.set_data(**new_data(model, X_new)) and pm.sample_posterior_predictive"
+    "the kernel has random variables as parameters; use pm.set_data(**new_data(model, X_new)) and "
+    "pm.sample_posterior_predictive"
 )
 
 
@@ -84,16 +83,16 @@ def as_piece(kernel: AnyKernel, width: Any = None) -> kernels.KernelPiece:
     piece = Covariance(kernel) if is_covariance else kernels.as_kernel(kernel)
     if isinstance(width, TensorVariable):
         if piece.name not in DECLARED_KERNELS:
+            known = " or ".join(map(repr, DECLARED_KERNELS))
             raise ValueError(
-                f"width is a random variable, which needs kernel={' or '.join(map(repr, DECLARED_KERNELS))}; "
-                "give a pm.gp.cov object with a random lengthscale for another kernel of unknown width"
+                f"width is a random variable; needed kernel={known}, or a pm.gp.cov of random lengthscale"
             )
         return piece
     if _has_width(piece):
         return piece.with_width(kernels.as_width(piece.width if width is None else width))
     if width is not None:
         raise ValueError(
-            f"width={width!r} was given with kernel={kernel!r}, which has no width of that kind; leave it out"
+            f"width={width!r} was given with kernel={kernel!r}, which has none; omit it"
         )
     return piece
 
@@ -142,15 +141,14 @@ def recall_kernel(
     name = str(np.ravel(stored["kernel"])[0]) if "kernel" in stored else kernels.RBF.name
     if kernel is None and name not in kernels.KERNELS:
         raise ValueError(
-            f"the model's kernel is a {name} of your own, which is not stored; needed kernel=, the kernel "
-            "that it was built with"
+            f"the model's kernel is a {name} of your own, which is not stored; needed kernel=, that one"
         )
     piece = kernels.KERNELS[name]() if kernel is None else as_piece(kernel)
     differs = piece.name != name
     if _width_name(name) in stored:
         width = np.asarray(stored[_width_name(name)])[()]
         if isinstance(kernel, kernels.KernelPiece):
-            differs = differs or not np.array_equal(kernel.width, width)
+            differs |= not np.array_equal(kernel.width, width)
         piece = piece.with_width(width)
     if not differs and name != kernels.RBF.name and "X" in stored and "Phi" in stored:
         rows, centres, Phi = (np.asarray(stored[each]) for each in ("X", "centres", "Phi"))
@@ -158,8 +156,7 @@ def recall_kernel(
         differs = not np.allclose(values, Phi[:_N_CHECKED], rtol=1e-9, atol=1e-12)
     if differs:
         raise ValueError(
-            f"the model was not built with kernel={kernel!r}; needed the kernel that it was built with, "
-            f"a {name}"
+            f"the model was not built with kernel={kernel!r}; needed its own, a {name}"
         )
     return piece
 
@@ -194,9 +191,8 @@ class Bases:
         NUTS does not compute it at every step. `columns` are the names of the features.
         """
         validation.warn_constant(self.X)
-        # these weigh the features themselves
         weighed = isinstance(self.kernel, Covariance | kernels.MatrixRBF) or np.ndim(self.width) > 0
-        if not weighed:
+        if not weighed:  # the others weigh the features themselves
             validation.warn_unscaled(self.X, columns.tolist())
         names.add_dims(feature=columns)
         kernel, one = self.kernel, pt.constant(1.0)
@@ -263,10 +259,10 @@ def choose_bases(
         given = {"basis": basis, "width": width, "kernel": None if is_rbf else kernel}
         for name, value in given.items():
             if value is not None:
-                raise ValueError(
-                    f"{name} was given with features={features!r}, found {validation.shown(value)}; "
-                    "needed features='kernel', or leave it out"
+                found = (
+                    f"{name} was given with features={features!r}, found {validation.shown(value)}"
                 )
+                raise ValueError(f"{found}; needed features='kernel', or leave it out")
         return Bases(X, X, None, None, None, features)
     has_width = isinstance(kernel, kernels.KernelPiece | pm.gp.cov.Covariance)
     is_named = isinstance(width, str)
@@ -285,19 +281,19 @@ def choose_bases(
         return Bases(X, centres, None, piece, width, features)
     if isinstance(signs, str):  # each basis function twice, once with either sign
         validation.check_choice("signs", signs, ("both",))
-        either = np.repeat([1.0, -1.0], len(centres)).reshape(-1, *(1 for _ in shape))
+        sign = np.repeat([1.0, -1.0], len(centres) * prod(shape)).reshape(-1, *shape)
         centres = np.tile(centres, (2, 1))
-        sign = np.broadcast_to(either, (len(centres), *shape)).copy()
     elif signs is not None:
         sign = validation.as_signs(signs, len(centres), *shape)
     elif known is not None:
         sign = row.signs(known, *shape)
     else:
+        what = (
+            "neither y nor signs were given" if within is None else "basis was given without signs"
+        )
+        needed = "labels y of two classes" if within is None else "one, -1 or +1, for each centre"
         raise ValueError(
-            "basis was given without signs; needed one sign, -1 or +1, for each centre, or signs='both'"
-            if within is not None
-            else "neither y nor signs were given; needed labels y of two classes, which the weights take "
-            "their signs from, or signs (rvm_latent has unconstrained weights)"
+            f"{what}; needed {needed}, or signs='both' (rvm_latent's weights have none)"
         )
     return Bases(X, centres, sign, piece, width, features)
 
@@ -311,9 +307,7 @@ def _centres(
     if isinstance(basis, str) and basis == "kmeans":
         return choose_means(X, within, random_state=0)
     if isinstance(basis, bool | np.bool_ | str):
-        raise ValueError(
-            f"basis={basis!r}; needed centres, a number of rows to choose, or 'kmeans'"
-        )
+        raise ValueError(f"basis={basis!r}; needed centres, a number of rows, or 'kmeans'")
     if isinstance(basis, Integral):
         rows = choose_rows(X, within, int(basis), random_state=0, name="basis")
         return X[rows], None if within is None else within[rows]
@@ -333,15 +327,14 @@ def _warn_of_width(Phi: Array, X: Array, width: Any) -> None:
         The width of `Phi`, for the message.
     """
     if np.quantile(Phi, 0.05) > 0.95:
-        found = "nearly constant: 95 % of their values are above 0.95; needed a narrower one"
+        found = "constant (95 % of their values are above 0.95); needed a narrower one"
     elif np.median(np.where(Phi < 1 - 1e-9, Phi, 0.0).max(axis=1)) < 0.02:
         found = (
-            "nearly an identity matrix: half of the rows have no value above 0.02 at another centre; "
-            "needed a wider one"
+            "an identity matrix (half of the rows are far from other centres); needed a wider one"
         )
     else:
         return
     validation.warn_input(
-        f"under width={width} the basis functions are {found}, near the median distance between rows, "
-        f"{kernels.median_distance(X):.3g} (the default), or select(X, y, over=('width',)).width"
+        f"under width={width} the basis functions are nearly {found}, near {kernels.median_distance(X):.3g}, "
+        "the median distance between rows (the default), or that of select(X, y, over=('width',))"
     )

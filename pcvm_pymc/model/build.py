@@ -17,18 +17,10 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.family import FAMILY, System
-from pcvm_pymc.core.pieces import validation
+from pcvm_pymc.core.pieces import priors, validation
 from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.names import check_same_rows
-from pcvm_pymc.core.pieces.priors import (
-    LATENT_SIZE,
-    RATE_SHAPE,
-    Hyperprior,
-    Prior,
-    SharedHyperprior,
-    named_prior,
-    typical_size,
-)
+from pcvm_pymc.core.pieces.priors import LATENT_SIZE, Hyperprior, Prior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import check_room
 from pcvm_pymc.core.pieces.row_weights import as_noise_std, check_noise
@@ -91,7 +83,7 @@ def build(
         of_rows = _of_rows(names, link, nuisance, given, codes)
         targets = replace(targets, weight=of_rows.get("sample_weight"))
         if targets.kind == "numbers" and "noise_std" not in of_rows:
-            size = typical_size(codes, targets.weight)
+            size = priors.typical_size(codes, targets.weight)
             nuisance = {"noise": pm.HalfNormal.dist(size), **nuisance}
         latent = _declare_function(row, frame, targets, names, signs=signs, **options)
         if targets.classes is not None:
@@ -295,14 +287,13 @@ def _declare_function(
     hyperprior = _checked_prior(row, hyperprior, precision)
     for name, value in of_bases.items():
         if isinstance(value, SharedVariable):
-            raise ValueError(
-                f"{name} is the pm.Data {value.name!r}; needed its values, {name}={value.name}.get_value()"
-            )
+            needed = f"its values, {name}={value.name}.get_value()"
+            raise ValueError(f"{name} is the pm.Data {value.name!r}; needed {needed}")
     n_scores = targets.n_scores
-    scores, shape = (("class",), (n_scores,)) if n_scores else ((), ())
+    scores = ("class",) if n_scores else ()
     within = targets.known if row.signs is not None or n_scores else None
     function = names("latent")  # before any work
-    bases = choose_bases(row, frame.values, within, shape, **of_bases)
+    bases = choose_bases(row, frame.values, within, (n_scores,) * len(scores), **of_bases)
     if bases.kernel is not None:
         check_room(len(frame.values), len(bases.centres))
     names.add_dims(obs=frame.index)
@@ -313,14 +304,12 @@ def _declare_function(
     if isinstance(hyperprior, str):
         hyperprior = _scaled_prior(row, hyperprior, typical, sign, targets)
     if row.shared and isinstance(hyperprior, Hyperprior):
-        hyperprior = SharedHyperprior(**asdict(hyperprior))
-    weight, intercept = declare_prior(
-        hyperprior, precision, bias, names, free=sign is None, n_scores=n_scores
-    )
+        hyperprior = priors.SharedHyperprior(**asdict(hyperprior))
+    of_prior = (hyperprior, precision, bias, names)
+    weight, intercept = declare_prior(*of_prior, free=sign is None, n_scores=n_scores)
     if sign is not None:
-        data = names.data("signs", sign, "basis", *scores)
-        dims = names.dims("basis", *scores)
-        weight = pm.Deterministic(names("weight"), data * weight, dims=dims)
+        signed = names.data("signs", sign, "basis", *scores) * weight
+        weight = pm.Deterministic(names("weight"), signed, dims=names.dims("basis", *scores))
     latent = pt.dot(Phi, weight) if intercept is None else pt.dot(Phi, weight) + intercept
     return pm.Deterministic(function, latent, dims=names.dims("obs", *scores))
 
@@ -346,7 +335,7 @@ def _link(
         if is_object or key not in has:
             what = "its own" if key in has else "none"
             raise ValueError(
-                f"{key} was given with likelihood={likelihood!r}, which has {what}; leave it out"
+                f"{key} was given with likelihood={likelihood!r}, which has {what}: omit it"
             )
     if is_object:
         given = {key: getattr(likelihood, key) for key in has}
@@ -357,9 +346,8 @@ def _link(
         given[key] = number = value if np.ndim(value) else names.values(key, value)
         if not (validation.is_real(number) and 0 < number < np.inf):
             raise ValueError(
-                f"{key}={validation.shown(value)}; needed one positive and finite number, in the unit of y, "
-                "or a variable or prior without dimensions. For several unknown ones give rvm_latent or "
-                "pcvm_latent a likelihood of your own, which sample and find_map_em take"
+                f"{key}={validation.shown(value)}; needed one positive and finite number, a variable or a "
+                "prior without dimensions, or a likelihood of your own for rvm_latent or pcvm_latent"
             )
     return name, given
 
@@ -371,18 +359,16 @@ def _of_rows(
     found, has = {}, getfullargspec(DECLARED_LIKELIHOODS[link]).kwonlyargs
     for name in [name for name, value in given.items() if value is not None]:
         if name not in has:
+            also = " or 'student-t'" if name == "sample_weight" else ""
             raise ValueError(
-                f"{name.removesuffix('_std')} was given for each row with likelihood={link!r}; needed a "
-                f"regression under 'normal' noise{', or student-t' if name == 'sample_weight' else ''}; "
-                "estimators of classes have sample_weight in fit"
+                f"{name.removesuffix('_std')} was given for each row with likelihood={link!r}; needed "
+                f"'normal'{also}; estimators of classes have sample_weight in fit"
             )
         check = as_noise_std if name == "noise_std" else validation.as_weights
         found[name] = check(names.values(name, given[name]), len(codes))
     if not found.get("sample_weight", np.ones(1)).all():
         row = int(np.argmin(found["sample_weight"]))
-        raise ValueError(
-            f"sample_weight has the value 0 in row {row}; needed positive ones: leave such rows out"
-        )
+        raise ValueError(f"sample_weight has the value 0 in row {row}; needed positive ones")
     if "noise_std" in found and "noise" in nuisance:
         raise ValueError("noise was given with a likelihood that has its own; needed one of them")
     noise = found.get("noise_std", nuisance.get("noise"))
@@ -401,20 +387,14 @@ def _checked_prior(row: System, given: Prior | str | None, precision: str) -> Pr
     found = f"{'prior' if of_laplace else 'hyperprior'}={validation.shown(prior)}"
     if getattr(prior, "name", None) not in row.priors:
         raise ValueError(
-            f"{found} is not a Hyperprior; needed Hyperprior(c, d, e, f), Hyperprior.jeffreys() or another "
-            f"of its class methods, a name of {_NAMES}, or None for the default (priors of this model: "
-            f"{row.priors})"
+            f"{found} is not a Hyperprior; needed Hyperprior(c, d, e, f), one of its methods, a name of "
+            f"{_NAMES}, or None for the default (priors of this model: {row.priors})"
         )
     if not prior.is_proper and (precision == "joint" or "em" not in row.solvers):
-        raise ValueError(
-            f"{found}: precision={precision!r} of this model needs a proper hyperprior; needed a proper "
-            "Hyperprior(c, d, e, f), all positive, or None for the default"
-        )
+        needed = "a proper Hyperprior(c, d, e, f), all positive, or None"
+        raise ValueError(f"{found}: this model needs a proper hyperprior; needed {needed}")
     if (prior.name, precision) not in DECLARED_PRIORS:
-        raise ValueError(
-            f"precision='joint' needs a Hyperprior, found a {type(prior).__name__}, which has no "
-            "precisions; use precision='marginal'"
-        )
+        raise ValueError(f"{found} has no precisions, for precision='joint'; use 'marginal'")
     return prior
 
 
@@ -430,19 +410,17 @@ class _Targets:
 
     @classmethod
     def of(cls, link: str, y: ArrayLike, n_obs: int, *, one_class: bool) -> "_Targets":
-        kind, classes = LIKELIHOODS[link].targets, None
-        known: Any
+        kind = LIKELIHOODS[link].targets
         if kind == "numbers":
-            known = validation.as_targets(y, n_obs)
+            known: Any = validation.as_targets(y, n_obs)
             LIKELIHOODS[link].check_targets(known)
+            return cls(known, kind, None)
+        labels = native(validation.present_labels(y))
+        if kind == "classes":
+            known, found = validation.as_classes(labels, n_obs)
         else:
-            labels = native(validation.present_labels(y))
-            if kind == "classes":
-                known, found = validation.as_classes(labels, n_obs)
-            else:
-                known, found = validation.as_labels(labels, n_obs, one_class=one_class)
-            classes = storable(found, "y")
-        return cls(known, kind, classes)
+            known, found = validation.as_labels(labels, n_obs, one_class=one_class)
+        return cls(known, kind, storable(found, "y"))
 
     @property
     def n_scores(self) -> int:
@@ -455,15 +433,15 @@ def _scaled_prior(
 ) -> Prior:
     """Return the named prior, scaled to the basis functions, the classes and the unit of the targets."""
     if row.hyperprior == "laplace":
-        return named_prior(name, typical)
-    scaled = Hyperprior.learned if name == "learned" else Hyperprior.default
+        return priors.named_prior(name, typical)
     if sign is not None and targets.n_scores:  # each class has its own signs
         each = [Hyperprior.default(typical, column) for column in sign.T]
-        shape = RATE_SHAPE if name == "learned" else None
+        shape = priors.RATE_SHAPE if name == "learned" else None
         return replace(each[0], d=float(np.mean([one.d for one in each])), rate_shape=shape)
     size, of_bias = targets.size, (targets.size / LATENT_SIZE) ** 2
     if targets.kind == "numbers":
-        size = typical_size(targets.known, targets.weight)
+        size = priors.typical_size(targets.known, targets.weight)
         of_bias = size**2 + float(np.average(targets.known, weights=targets.weight)) ** 2
+    scaled = Hyperprior.learned if name == "learned" else Hyperprior.default
     prior = scaled(typical, sign, latent_size=size)
     return replace(prior, f=prior.f * of_bias)

@@ -52,12 +52,7 @@ def as_model(model: Any) -> pm.Model:
     return pm.modelcontext(model)
 
 
-def new_data(
-    model: pm.Model,
-    X_new: ArrayLike,
-    *,
-    name: str = "latent",
-) -> dict[str, Any]:
+def new_data(model: pm.Model, X_new: ArrayLike, *, name: str = "latent") -> dict[str, Any]:
     """Return the keyword arguments with which one `pm.set_data` gives a model new rows.
 
     Parameters
@@ -95,9 +90,7 @@ def new_data(
     if names.latent not in model.named_vars:
         known = [each.split("hyperprior") for each in model.named_vars]
         found = [each[0][:-1] or "latent" for each in known if each[1:] == [""]]
-        raise ValueError(
-            f"the model has no latent function {names.latent!r}; needed one of {found}"
-        )
+        raise ValueError(f"found no latent function {names.latent!r}; needed one of {found}")
     columns = coordinates(model, names.known("feature"))
     frame = Frame.of(X_new, "X_new", columns, len(columns))
     values: dict[str, Any] = {names.container("X"): frame.values}
@@ -177,11 +170,8 @@ def _check_names(found: list[str], known: list[Any], name: str) -> None:
         return
     missing = [each for each in known if each not in found]
     extra = [each for each in found if each not in known]
-    if missing or extra:
-        parts = [f"lacks the columns {missing}"] if missing else []
-        parts += [f"has columns that the training rows lack, {extra}"] if extra else []
-        raise ValueError(f"{name} {' and '.join(parts)}; needed {known}, in this order")
-    raise ValueError(
-        f"{name} has its columns in another order than the training rows: {found}; needed {known}: "
-        f"{name}[{known}]"
-    )
+    parts = [f"lacks the columns {missing}"] if missing else []
+    parts += [f"has columns that the training rows lack, {extra}"] if extra else []
+    order = f"has another order than the training rows, {found}: take {name}[{known}]"
+    what = " and ".join(parts) or order
+    raise ValueError(f"{name} {what}; needed {known}, in this order")

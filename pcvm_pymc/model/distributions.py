@@ -138,11 +138,8 @@ class ProbitBernoulli(Discrete):
 
 
 IMPROPER_MESSAGE = (
-    "this model has an improper hyperprior (a rate or shape that is not positive): its posterior cannot "
-    "be normalised, so that there is nothing to sample (the density is unbounded at weight zero). "
-    "Use find_map_em for the papers' point estimate, or build the model with a proper hyperprior: "
-    "leave hyperprior out of pcvm_model for the default, or give Hyperprior(c, d, e, f) all positive; "
-    "in sparse_probit_model take prior='laplace' or 'student'"
+    "this model has an improper hyperprior, of which nothing can be sampled; needed find_map_em, or a proper "
+    "one: Hyperprior(c, d, e, f) all positive; in sparse_probit_model take prior='laplace' or 'student'"
 )
 
 

@@ -63,10 +63,11 @@ def is_random(x: Variable) -> bool:
     return x.owner is not None and isinstance(x.owner.op, RandomVariable | SymbolicRandomVariable)
 
 
-def called(variable: Variable) -> str:
-    """Return the name of a variable's distribution."""
-    op = variable.owner.op
-    return str(getattr(op, "_print_name", (type(op).__name__,))[0])
+def described(*variables: Variable) -> str:
+    """Return the names of random variables with those of their distributions."""
+    laws = [getattr(x.owner.op, "_print_name", (type(x.owner.op).__name__,))[0] for x in variables]
+    both = zip(variables, laws, strict=True)
+    return ", ".join(f"{x.name!r} ({law})" for x, law in both) or "none"
 
 
 def random_parts(x: Variable) -> list[Variable]:
@@ -125,9 +126,7 @@ def number(x: Variable, what: str) -> float:
     """Return an expression's value as a number; raise unless all its elements are equal."""
     values = np.unique(numbers(x))
     if len(values) != 1:
-        raise ValueError(
-            f"{what} has {len(values)} different values; needed one for all weights, or sample by NUTS"
-        )
+        raise ValueError(f"{what} has {len(values)} values; needed one for all, or sample by NUTS")
     return float(values[0])
 
 

@@ -132,11 +132,9 @@ class MultinomialProbit(Discrete):
     def dist(cls, latent: Any, **kwargs: Any) -> TensorVariable:
         """Return the unnamed random variable; raise where there are no classes."""
         latent = pt.as_tensor(latent)
-        n_classes = latent.type.shape[-1] if latent.ndim else 0
-        if n_classes is not None and n_classes < 2:
-            raise ValueError(
-                f"latent has shape {latent.type.shape}; needed (..., n_classes), two classes or more"
-            )
+        if latent.type.shape[-1:] in ((), (0,), (1,)):
+            found = f"latent has shape {latent.type.shape}"
+            raise ValueError(f"{found}; needed (..., n_classes), two classes or more")
         return super().dist([latent], **kwargs)
 
     def support_point(rv: TensorVariable, size: Any, latent: TensorVariable) -> TensorVariable:

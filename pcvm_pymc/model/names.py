@@ -82,8 +82,8 @@ class Names:
 
     def _taken(self, found: str) -> ValueError:
         return ValueError(
-            f"the model in this block has {found}; rename it there, or give a latent function another name, "
-            "with which all that belongs to it begins: pcvm_latent(..., name='f'), and its rows another dim="
+            f"the model in this block has {found}; rename it there, or give a latent function another "
+            "prefix, pcvm_latent(..., name='f'), and its rows another dim="
         )
 
     def values(self, name: str, given: Any) -> Any:
@@ -97,10 +97,8 @@ class Names:
         if not isinstance(given, Variable):
             return given
         if given not in self.model.root.data_vars or given.owner is not None:
-            raise ValueError(
-                f"{name.removesuffix('_std')} is the variable {given.name or given!s}, no pm.Data of the "
-                "model in this block; needed one of its own, an array or a table"
-            )
+            found = f"{name.removesuffix('_std')} is the variable {given.name or given!s}"
+            raise ValueError(f"{found}, no pm.Data of the model; needed one, an array or a table")
         self.given[name] = given
         return given.get_value()[()]
 
@@ -124,10 +122,8 @@ class Names:
                 raise self._taken(f"a variable {dim!r}, which is the name of a dim here")
             known = coordinates(self.model, dim) if dim in self.model.coords else np.asarray(values)
             if len(known) != len(values) or not (name == "obs" or np.array_equal(known, values)):
-                raise self._taken(
-                    f"a dim {dim!r} of {len(known)} coordinates, {shown(known)}, where {len(values)} are "
-                    f"needed, {shown(np.asarray(values))}"
-                )
+                needed = f"{len(values)}, {shown(np.asarray(values))}"
+                raise self._taken(f"a dim {dim!r} of {len(known)}, {shown(known)}; needed {needed}")
             if dim not in self.model.coords:
                 self.model.add_coord(dim, values)
 
@@ -148,12 +144,10 @@ class Names:
         if name not in self.given:
             return pm.Data(self(name), values, dims=self.dims(*dims) or None)
         own = self.given[name]
-        found, needed = (np.unique(each)[:5] for each in (own.get_value(), values))
         if not np.array_equal(own.get_value(), values):
-            raise ValueError(
-                f"{name} is the pm.Data {own.name!r} of the values {shown(found)}, taken as they are; needed "
-                f"{shown(needed)}, or {own.name}.get_value()"
-            )
+            found, needed = (shown(np.unique(each)[:5]) for each in (own.get_value(), values))
+            what = f"{name} is the pm.Data {own.name!r} of the values {found}"
+            raise ValueError(f"{what}, taken as they are; needed {needed}, or its get_value()")
         self.model.add_coord(self.known(f"{name}_container"), [own.name])
         return own
 
@@ -176,9 +170,9 @@ class Names:
         known = self.model.root.basic_RVs
         outside = [x.name for each in inner for x in random_parts(each) if x not in known]
         if outside:
+            found = f"{outside[0]!r} of another model" if outside[0] else "an unnamed prior"
             raise ValueError(
-                f"{name} depends on {outside[0] or 'an unnamed prior'}, which is no variable of the model in "
-                "this block; needed its own, or one unnamed prior alone, such as pm.LogNormal.dist(0, 1)"
+                f"{name} depends on {found}; needed variables of this one, or a prior by itself"
             )
         if not is_prior:
             return value

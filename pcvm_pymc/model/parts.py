@@ -120,9 +120,8 @@ class Parts:
             "bias": self.bias,
             "rate": self.rate,
             **self.nuisances,
+            "width": self.width,
         }
-        if self.width is not None:
-            roles["width"] = self.width
         roles["weight" if self.sign is None else "magnitude"] = self.weight
         named = {key: getattr(x, "name", x) for key, x in roles.items()}
         return {key: str(name) for key, name in named.items() if name in model.named_vars}
@@ -155,81 +154,58 @@ def _found(model: pm.Model) -> Parts:
     shape = graphs.shape_of(size)
     n_scores = shape[1] if len(shape) == 2 else 1
     sample_weight, noise_std = parameters.pop("weight", None), None
-    if name == "normal" and _is_of_rows(parameters["noise"]):
-        noise_std, parameters["noise"] = parameters["noise"], pt.constant(np.nan)
-    inside = set(ancestors([latent]))
-    nuisances = {key: _scalar(x, key, model, inside) for key, x in parameters.items()}
-    nuisances = {key: rv for key, rv in nuisances.items() if rv is not None}
-    values: dict[str, Any] = {  # NaN where unknown
-        key: np.nan if key in nuisances else graphs.number(x, f"{key} of the likelihood")
-        for key, x in parameters.items()
-    }
-    if name == "multinomial probit":
-        values = {"n_classes": n_scores}
+    noise: Any = parameters.get("noise")
+    # known, and each row has its own
+    if name == "normal" and not (all(noise.type.broadcastable) or graphs.random_parts(noise)):
+        noise_std, parameters["noise"] = noise, pt.constant(np.nan)
+    values: dict[str, Any] = {"n_classes": n_scores} if name == "multinomial probit" else {}
+    nuisances, inside = {}, set(ancestors([latent]))
+    for key, x in parameters.items():
+        if unknown_number := graphs.random_parts(x):
+            nuisances[key], values[key] = _scalar(x, key, unknown_number, model, inside), np.nan
+        else:
+            values[key] = graphs.number(x, f"{key} of the likelihood")
     likelihood = LIKELIHOODS[name](**values)
     if likelihood.n_scores != n_scores:
-        raise ValueError(
-            f"{observed.name!r} under {name!r} has {likelihood.n_scores} score(s), and the weights have "
-            f"shape {shape}"
-        )
+        found = f"{observed.name!r} under {name!r} has {likelihood.n_scores} score(s)"
+        raise ValueError(f"{found}, and the weights have shape {shape}")
     if positive and sign is None:  # sizes without signs are weights that are all positive
         sign = np.ones(shape)
     if not positive and sign is not None:
         raise ValueError(
-            f"{size.name!r} is unconstrained, and is multiplied by signs; needed a size, which "
-            f"MarginalWeight declares, {NUTS}"
+            f"{size.name!r} times signs is unconstrained; needed MarginalWeight, {NUTS}"
         )
-    return Parts(
-        observed=observed,
-        latent=latent,
-        likelihood=likelihood,
-        hyperprior=prior,
-        Phi=Phi,
-        sign=sign,
-        weight=size,
-        signed_weight=weight,
-        bias=bias,
-        bias_kind=bias_kind,
-        width=unknown[0] if unknown else None,
-        sample_weight=sample_weight,
-        noise_std=noise_std,
-        nuisances=nuisances,
-        **variables,
-    )
+    variables |= {"sample_weight": sample_weight, "noise_std": noise_std, "nuisances": nuisances}
+    variables["width"] = unknown[0] if unknown else None
+    known = (observed, latent, likelihood, prior, Phi, sign, size, weight, bias, bias_kind)
+    return Parts(*known, **variables)
 
 
-def _scalar(x: Variable, key: str, model: pm.Model, latent: set[Variable]) -> Variable | None:
-    """Return the free scalar that a likelihood's parameter is; None where it is known.
+def _scalar(
+    x: Variable, key: str, unknown: list[Variable], model: pm.Model, latent: set[Variable]
+) -> Variable:
+    """Return the free scalar that a likelihood's parameter is, of the unknowns in it.
 
     Raises
     ------
     ValueError
         If it is anything else, which no solver of the family would see.
     """
-    unknown = graphs.random_parts(x)
-    if not unknown:
-        return None
-    rv = unknown[0]
-    is_scalar = rv.type.ndim == 0 and rv in model.free_RVs and rv not in latent
-    if (
-        len(unknown) == 1
-        and is_scalar
-        and all((graphs.numbers(x, {rv: at}) == at).all() for at in (0.3, 0.07))
-    ):
+    rv, names = unknown[0], [str(each.name) for each in unknown]
+    alone = len(names) == 1 and rv.type.ndim == 0 and rv in model.free_RVs and rv not in latent
+    if alone and all((graphs.numbers(x, {rv: at}) == at).all() for at in (0.3, 0.07)):
         return rv
-    names = [str(each.name) for each in unknown]
     raise ValueError(
-        f"{key} of the likelihood depends on {names} and is not one free scalar alone; needed a number, "
-        f"data, or one free scalar variable, or use find_map_em, which takes any expression, {NUTS}"
+        f"{key} of the likelihood depends on {names} and is not one free scalar alone; needed that, a number "
+        f"or data, or find_map_em, which takes any expression, {NUTS}"
     )
 
 
 def not_an_rbf(unknown: list[Variable]) -> NotOfFamilyError:
     """Return the error of basis functions that depend on unknowns as no kernel does on its width."""
     return NotOfFamilyError(
-        f"the basis functions depend on {sorted(str(x.name) for x in unknown)} in another way than an RBF, "
-        "exp(-squared_distance / width**2), or a Laplacian, exp(-distance / width), on its width; needed one "
-        f"of these, or a kernel without unknowns, {NUTS}"
+        f"the basis functions depend on {sorted(str(x.name) for x in unknown)} in another way than an RBF or "
+        f"a Laplacian on its width; needed one of these, or a kernel without unknowns, {NUTS}"
     )
 
 
@@ -262,22 +238,16 @@ def _observed(model: pm.Model) -> _Observed:
     ours = [each for each in candidates if _has_basis(each[2])]
     if len(ours) == 1:
         return ours[0]
-    found = ", ".join(f"{rv.name!r} ({graphs.called(rv)})" for rv in model.observed_RVs) or "none"
+    found = graphs.described(*model.observed_RVs)
     if ours:
         raise ValueError(
-            f"the model has {len(ours)} likelihoods of latent functions: {found}; needed one. A row's "
-            f"builder has its own: for another likelihood take pcvm_latent(X, y, ...), {NUTS}"
+            f"the model has {len(ours)} likelihoods of latent functions: {found}; needed one: for another "
+            f"than a builder's own take pcvm_latent(X, y, ...), {NUTS}"
         )
     raise ValueError(
-        "the model lacks an observed variable whose latent value is dot(Phi, weight) + bias under "
-        f"ProbitBernoulli, pm.Bernoulli(logit_p=), pm.Normal or MultinomialProbit; found {found}. Needed a "
-        f"model such as pcvm_model(X, y, ...) builds, {NUTS}"
+        "the model lacks an observed variable of dot(Phi, weight) + bias under a likelihood of the family; "
+        f"found {found}. Needed a model such as pcvm_model(X, y, ...) builds, {NUTS}"
     )
-
-
-def _is_of_rows(noise: Variable) -> bool:
-    """Whether a noise is known, and each row has its own."""
-    return not (all(noise.type.broadcastable) or graphs.random_parts(noise))
 
 
 def _has_basis(latent: Variable) -> bool:
@@ -304,44 +274,35 @@ def _likelihood(rv: Variable) -> _Observed | None:
     name, *names = _OPERATIONS[type(op)]
     parameters = dict(zip(names, op.dist_params(rv.owner), strict=True))
     latent = parameters.pop("latent")
-    noisy = None
-    if name == "logit" or (name == "normal" and not _has_basis(latent)):
-        noisy = _flipped_probit(latent)
-    if noisy is not None:
-        latent, flip = noisy
-        if name == "logit":
-            name, parameters = "label noise", {"flip": flip}
-        else:
-            name = "normal-probability"
-    elif name == "logit":
-        link = graphs.peeled(latent)
-        if not graphs.applies(link, scalar.Sigmoid):
-            return None
+    link = graphs.peeled(latent)
+    if name == "logit" and graphs.applies(link, scalar.Sigmoid):
         latent = link.owner.inputs[0]
+    elif name == "logit" or (name == "normal" and not _has_basis(latent)):
+        noisy = _flipped_probit(latent)
+        if noisy is None:
+            return None
+        latent, flip = noisy
+        flipped = ("label noise", {"flip": flip})
+        name, parameters = flipped if name == "logit" else ("normal-probability", parameters)
     return rv, name, latent, parameters
 
 
 def _flipped_probit(p: Variable) -> tuple[Variable, Variable] | None:
     """Return x and flip of ``flip + (1 - 2 flip) Phi(x)``; None where an expression is another."""
-    found = [x.owner.inputs[0] for x in ancestors([p]) if graphs.applies(x, scalar.Erfc)]
-    inner = [x for each in found for x in graphs.factors(each) if graphs.random_parts(x)]
+    tails = [x.owner.inputs[0] for x in ancestors([p]) if graphs.applies(x, scalar.Erfc)]
+    inner = [x for each in tails for x in graphs.factors(each) if graphs.random_parts(x)]
     if len(inner) != 1:
         return None
     latent, shape = inner[0].type(), graphs.shape_of(inner[0])
     (expression,) = graph_replace([p], {inner[0]: latent})
-    unknown = graphs.random_parts(expression)
-    given = {rv: np.full(graphs.shape_of(rv), 0.07) for rv in unknown}
+    given = {rv: np.full(graphs.shape_of(rv), 0.07) for rv in graphs.random_parts(expression)}
 
-    def at(point: float) -> Array:
-        return graphs.numbers(expression, given | {latent: np.full(shape, point)})
-
-    flip = at(-40.0)
-    for point in (-1.0, 0.3, 2.0):
-        if not np.allclose(at(point), flip + (1 - 2 * flip) * ndtr(point), rtol=1e-12):
-            return None
-    if len(unknown) == 1 and (flip == 0.07).all():
-        return inner[0], unknown[0]
-    lowest = latent.type.filter_variable(pt.constant(np.full(shape, -40.0)))
+    at = [{**given, latent: np.full(shape, point)} for point in (-40.0, -1.0, 0.3, 2.0)]
+    flip, *found = (graphs.numbers(expression, each) for each in at)
+    wanted = [flip + (1 - 2 * flip) * ndtr(each[latent]) for each in at[1:]]
+    if not np.allclose(found, wanted, rtol=1e-12):
+        return None
+    lowest = latent.type.filter_variable(pt.constant(at[0][latent]))
     return inner[0], graph_replace([expression], {latent: lowest})[0]
 
 
@@ -356,10 +317,8 @@ def _latent_parts(
     inner = next(x for x in each if graphs.product(x))
     others = [x for x in each if x is not inner]
     if len(others) > 1 or any(graphs.product(x) for x in others):
-        raise ValueError(
-            f"what the likelihood takes has {len(each)} terms, of {graphs.made_of(each)}; that is no row of "
-            f"FAMILY. Needed dot(Phi, weight) + bias alone, {NUTS}"
-        )
+        found = f"the likelihood takes {len(each)} terms, of {graphs.made_of(each)}"
+        raise ValueError(f"{found}; needed dot(Phi, weight) + bias alone, {NUTS}")
     Phi, weight = graphs.product(inner)  # type: ignore[misc]
     if not graphs.random_parts(weight) and graphs.random_parts(Phi):  # dot(weight, Phi.T)
         Phi, weight = weight.T, Phi
@@ -369,23 +328,20 @@ def _latent_parts(
     unfree = [x for x in moved if x not in free]
     if unfree:
         raise ValueError(
-            f"weights and bias are moved together; found not free {graphs.made_of(unfree)}. Needed free "
-            f"variables, each a term or factor by itself in dot(Phi, sign * weight) + bias; {NUTS}"
+            f"found not free {graphs.made_of(unfree)}; needed free variables, each by itself a term or "
+            f"factor in dot(Phi, sign * weight) + bias, {NUTS}"
         )
     return Phi, size, sign, weight, bias
 
 
 def signed(weight: Variable) -> tuple[Array | None, Variable]:
     """Return signs and sizes of signed weights; None and the weights themselves where they are free."""
-    if graphs.is_random(weight) or len(graphs.factors(weight)) < 2:
-        return None, weight
-    both = [graphs.peeled(x) for x in weight.owner.inputs]
+    both = weight.owner.inputs if graphs.applies(weight, scalar.Mul) else []
+    both = [graphs.peeled(x) for x in both]
     known = [x for x in both if not graphs.random_parts(x)]
     if len(known) != 1 or len(both) != 2:
         return None, weight
     sign = np.asarray(graphs.numbers(known[0]), dtype=float)
     if not np.isin(sign, (-1.0, 1.0)).all():
-        raise ValueError(
-            f"sizes of weights are multiplied by {np.unique(sign)[:5]}; needed signs, -1 and +1, {NUTS}"
-        )
+        raise ValueError(f"sizes are times {np.unique(sign)[:5]}; needed signs, -1 and +1, {NUTS}")
     return sign, both[1] if both[0] is known[0] else both[0]

@@ -147,12 +147,10 @@ def weight_prior(weight: Variable) -> tuple[Prior, bool, dict[str, Any]]:
         parts["precisions"] = (precision,)
         prior, parts["rate"] = _gamma(precision.type.ndim < weight.type.ndim, c, d)
     if prior is None:
-        what = "weights are transformed"
-        if graphs.is_random(weight):
-            what = f"{weight.name!r} is a {graphs.called(weight)}"
+        found = graphs.described(*graphs.random_parts(weight))
         raise ValueError(
-            f"{what} in a way that is no prior of the family; needed MarginalWeight, FreeWeight, pm.Laplace "
-            f"or another that the builders declare, times signs at most; {NUTS}"
+            f"weights made of {found} have no prior of the family; needed MarginalWeight, FreeWeight, "
+            f"pm.Laplace or another that the builders declare, {NUTS}"
         )
     return prior, op in _SIZES or "scales" in parts, parts
 
@@ -175,9 +173,8 @@ def _gamma(shared: bool, c: float, d: Variable | float) -> tuple[Hyperprior, Var
         rate = d if isinstance(d, float) else graphs.number(d, "d")
         return kind(c, rate, c, rate), None
     if graphs.peeled(d) is not unknown[0] or not isinstance(unknown[0].owner.op, random.GammaRV):
-        raise ValueError(
-            f"d depends on {[x.name for x in unknown]}; needed a number or a Gamma variable, {NUTS}"
-        )
+        found = [x.name for x in unknown]
+        raise ValueError(f"d depends on {found}; needed a number or a Gamma variable, {NUTS}")
     shape, scale = (graphs.number(x, "the rate's prior") for x in _params(unknown[0]))
     rate = _tidy(shape * scale, lambda x: 1.0 / (shape / x) == scale)
     return kind(c, rate, c, rate, shape), unknown[0]
@@ -243,21 +240,19 @@ def with_bias(
     """Return the prior with the bias' numbers, the kind of the bias, and its explicit precision."""
     if bias is None:
         return prior, "none", ()
-    op, needed = type(bias.owner.op), f"the bias {bias.name!r} is a {graphs.called(bias)}"
+    op, found = type(bias.owner.op), f"the bias is {graphs.described(bias)}"
     if op is FlatRV:
         return prior, "free", ()
     if isinstance(prior, Laplace):
         if op is random.LaplaceRV and _penalty(bias) == prior.gamma:
             return prior, "prior", ()
-        raise ValueError(
-            f"{needed}; with Laplace weights needed the same Laplace or pm.Flat, {NUTS}"
-        )
+        raise ValueError(f"{found}; needed the weights' Laplace or pm.Flat, {NUTS}")
     if op in _STUDENT[1:]:
         e, f = (graphs.number(x, "the bias' prior") for x in _params(bias))
         return replace(prior, e=e, f=f), "prior", ()
-    found = _precision(bias) if op is random.NormalRV else None
-    if found is None:
-        raise ValueError(f"{needed}; needed MarginalBias, pm.Flat or none, {NUTS}")
-    precision, e, rate = found
+    explicit = _precision(bias) if op is random.NormalRV else None
+    if explicit is None:
+        raise ValueError(f"{found}; needed MarginalBias, pm.Flat or none, {NUTS}")
+    precision, e, rate = explicit
     f = rate if isinstance(rate, float) else graphs.number(rate, "f")
     return replace(prior, e=e, f=f), "prior", (precision,)

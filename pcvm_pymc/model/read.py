@@ -56,8 +56,8 @@ def read(model: pm.Model, solver: str | None = None, parts: Parts | None = None)
     if foreign:
         moved = sorted(rv.name for rv in (parts.weight, parts.bias) if rv is not None and rv.name)
         raise NotOfFamilyError(
-            f"weights and bias ({moved}) given {parts.observed.name!r} alone are what is moved here; found "
-            f"extra terms {foreign}. Leave them out, use pymc_extras.find_MAP, {NUTS}"
+            f"found extra terms {foreign}; needed {moved} given {parts.observed.name!r} alone. Leave them "
+            f"out, use pymc_extras.find_MAP, {NUTS}"
         )
     if solver == "em":
         pieces = without_data(*parts.pieces).for_mode()
@@ -67,20 +67,18 @@ def read(model: pm.Model, solver: str | None = None, parts: Parts | None = None)
             raise NotOfFamilyError("the model is of no row of FAMILY that EM takes")
     if parts.precisions and solver != "evidence":
         raise ValueError(
-            f"the model has explicit precisions {[rv.name for rv in parts.precisions]}, which are "
-            f"integrated out here; build it with precision='marginal', {NUTS}"
+            f"the model has explicit precisions {[rv.name for rv in parts.precisions]}; needed "
+            f"precision='marginal', {NUTS}"
         )
     if parts.width is not None and solver not in (None, "em", "gibbs"):
-        raise ValueError(
-            f"the kernel's width is a random variable, {parts.width.name!r}, which {solver!r} does not move; "
-            f"needed a number, {NUTS}"
-        )
-    moved = ["noise"] if solver == "evidence" else []
-    unknown = {key: rv.name for key, rv in parts.nuisances.items() if key not in moved}
+        found = f"the kernel's width is a random variable, {parts.width.name!r}"
+        raise ValueError(f"{found}, which {solver!r} does not move; needed a number, {NUTS}")
+    taken = ("noise", "evidence")
+    unknown = {k: x.name for k, x in parts.nuisances.items() if (k, solver) != taken}
     if unknown and solver is not None:
+        found = f"{[*unknown.values()]} ({', '.join(unknown)} of the likelihood) is unknown"
         raise NotOfFamilyError(
-            f"{[*unknown.values()]} ({', '.join(unknown)} of the likelihood) is unknown, which {solver!r} "
-            f"does not move; needed a number, find_map_em, {NUTS}"
+            f"{found}, which {solver!r} does not move; needed a number, find_map_em, {NUTS}"
         )
     problem = _problem(model, parts)
     if solver == "em":
@@ -103,8 +101,7 @@ def warn_if_counted_twice(model: pm.Model) -> None:
         if given & also_given and values.size > 1 and np.array_equal(values, others):
             warnings.warn(
                 f"{one!r} and {other!r} observe the same data given the same variables: the data count "
-                "twice. Where one of them is a builder's, build with pcvm_latent(X, y, ...), which has no "
-                "likelihood",
+                "twice; needed one: in place of a builder pcvm_latent(X, y, ...), which has no likelihood",
                 UserWarning,
                 stacklevel=4,
             )
@@ -176,29 +173,20 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
         Phi = moves.basis(width)
     if len(Phi) != len(label):
         raise ValueError(
-            f"the model's basis functions have {len(Phi)} rows and its labels {len(label)}; "
-            "set both in one pm.set_data, see new_data(model, X_new)"
+            f"the model's basis functions have {len(Phi)} rows and its labels {len(label)}; set both in one "
+            "pm.set_data, see new_data(model, X_new)"
         )
     n_basis = graphs.shape_of(parts.weight)[0]
-    if n_basis != Phi.shape[1] or (parts.sign is not None and len(parts.sign) != n_basis):
-        raise ValueError(
-            f"the model has {Phi.shape[1]} basis functions, {n_basis} weights and "
-            f"{'no' if parts.sign is None else len(parts.sign)} signs; set all in one pm.set_data"
-        )
+    n_signs = n_basis if parts.sign is None else len(parts.sign)
+    if not n_basis == Phi.shape[1] == n_signs:
+        found = f"{Phi.shape[1]} basis functions, {n_basis} weights and {n_signs} signs, if any"
+        raise ValueError(f"the model has {found}; set all in one pm.set_data")
     given = (parts.sample_weight, parts.noise_std)
     rows = (None if x is None else np.broadcast_to(graphs.numbers(x), len(Phi)) for x in given)
     likelihood, label = observed_rows(parts.likelihood, label, *rows)
-    return Problem(
-        Phi,
-        label,
-        parts.sign,
-        parts.hyperprior,
-        likelihood,
-        parts.bias_kind,
-        isinstance(parts.hyperprior, SharedHyperprior),
-        width,
-        moves,
-    )
+    pieces = (parts.sign, parts.hyperprior, likelihood, parts.bias_kind)
+    shared = isinstance(parts.hyperprior, SharedHyperprior)
+    return Problem(Phi, label, *pieces, shared, width, moves)
 
 
 def _labels(model: pm.Model, parts: Parts) -> NDArray[Any]:
@@ -208,8 +196,6 @@ def _labels(model: pm.Model, parts: Parts) -> NDArray[Any]:
         return value.astype(float)
     classes = np.arange(max(parts.likelihood.n_scores, 2))
     if not np.isin(value, classes).all():
-        raise ValueError(
-            f"{parts.observed.name!r} has the values {np.unique(value)[:5].tolist()}; needed 0 to "
-            f"{classes[-1]}"
-        )
+        found = f"{parts.observed.name!r} has the values {np.unique(value)[:5].tolist()}"
+        raise ValueError(f"{found}; needed 0 to {classes[-1]}")
     return 2.0 * value - 1.0 if parts.likelihood.targets == "labels" else value.astype(np.int64)

@@ -119,9 +119,8 @@ class EMStep(BlockedStep):
     def vars(self) -> Any:
         """What `pymc.sample` asks of a step, which this one is not for."""
         raise ValueError(
-            "EMStep is no sampler: its steps go to the mode and draw nothing. For the mode use "
-            "find_map_em(model), or call step(point) yourself; to draw use sample(model), or "
-            "pm.sample(step=PCVMGibbs(model=model)) where Gibbs takes the model"
+            "EMStep is no sampler: its steps draw nothing; needed find_map_em(model) or step(point) for the "
+            "mode, or for draws sample(model) or pm.sample(step=PCVMGibbs(model=model))"
         )
 
     def initial_point(self) -> PointType:
@@ -155,7 +154,10 @@ class EMStep(BlockedStep):
             another variable, and ``promised``, what the Newton step was to gain.
         """
         if self._own is not None:
-            return self._round(self._own, point)
+            old_values = start_of(self._own.problem, self._own.vector(point))
+            after = next(rounds(self._own.problem, old_values))
+            names = ("log_posterior", "n_active", "change", "moved", "promised")
+            return self._own.point(after.values), {name: vars(after)[name] for name in names}
         natural = self._map.natural(point)
         problem, width = self.problem, natural.get("width")
         if problem.moves is not None and width is not None:
@@ -170,12 +172,6 @@ class EMStep(BlockedStep):
             "width": new.width,
         }
         return _em_point(self._map, new, new.width), stats
-
-    def _round(self, own: OwnTerms, point: PointType) -> tuple[PointType, dict[str, Any]]:
-        old = start_of(own.problem, own.vector(point))
-        new = next(rounds(own.problem, old))
-        names = ("log_posterior", "n_active", "change", "moved", "promised")
-        return own.point(new.values), {name: vars(new)[name] for name in names}
 
 
 class PCVMGibbs(BlockedStep):
@@ -243,11 +239,10 @@ class PCVMGibbs(BlockedStep):
         model = as_model(model)
         check_whole("sweeps", sweeps, 1)
         self.vars = list(model.value_vars)
-        if vars is not None and {v.name for v in vars} != {v.name for v in self.vars}:
-            raise ValueError(
-                f"vars are {sorted(v.name for v in vars)}; needed all of the model's variables, "
-                f"{sorted(v.name for v in self.vars)}, which this step moves together"
-            )
+        needed = sorted(v.name for v in self.vars)
+        given = needed if vars is None else sorted({v.name for v in vars})
+        if given != needed:
+            raise ValueError(f"vars are {given}; needed all of the model's, {needed}")
         self.sweeps = sweeps
         self.problem = GibbsProblem.of(read(model, "gibbs"))
         self._map = PointMap(model)

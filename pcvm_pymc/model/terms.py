@@ -6,6 +6,7 @@ made of them, and what else is in the model, is its own: `pcvm_pymc.core.em.own_
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -40,6 +41,8 @@ _CLOSE = 1e-6  # share of a derivative by which two ways to compute it may diffe
 # a few hundred evaluations: to compile takes longer
 _MODE = Mode("py", "fast_run").excluding("fusion")
 _NEAR = 0.1  # of the start: where derivatives are compared
+#: a scalar's derivatives, zeros where it does not depend on a variable
+_derivatives = partial(pt.grad, disconnected_inputs="ignore", return_disconnected="zero")
 
 
 def read_any(
@@ -67,8 +70,8 @@ def read_any(
         pass
     if options.update == "em":
         raise ValueError(
-            "update='em' needs a bound of the likelihood's curvature, which is unknown for terms of one's "
-            "own; needed 'auto', the default, or 'newton', which are one for them"
+            "update='em' needs a bound of the likelihood's curvature, unknown for terms of one's own; needed "
+            "'auto' or 'newton'"
         )
     with pytensor.config.change_flags(cxx=""):  # constants are folded sooner than compiled
         return OwnTerms(model)
@@ -98,7 +101,6 @@ def _functions(model: pm.Model) -> list[_Function]:
     """Return the latent functions of a model whose data are constants."""
     inner = list(ancestors([*model.observed_RVs, *model.potentials, *model.free_RVs]))
     sums = [graphs.terms(x) for x in inner if graphs.applies(x, scalar.Add)]
-    sums = [each for each in sums if len(each) == 2]
     found: dict[str, _Function] = {}
     for x in inner:
         for side in _sides(x):
@@ -116,16 +118,14 @@ def _functions(model: pm.Model) -> list[_Function]:
             rate = variables.get("rate")
             if rate is not None:  # as in `Problem.for_mode`
                 prior, rate = replace(prior, d=prior.c, rate_shape=None), str(rate.name)
-            added = [each for one in sums if x in one for each in one]
+            added = [each for one in sums if x in one and len(one) == 2 for each in one]
             biases = [each for each in added if each in model.free_RVs and each.type.ndim == 0]
             function = _Function(str(weight.name), sign, prior, rate, None, "none")
             found[function.weight] = _with_bias(function, biases)
     if not found:
-        free = [f"{rv.name!r} ({graphs.called(rv)})" for rv in model.free_RVs]
         raise ValueError(
-            f"the model has no weights of the family; found {', '.join(free) or 'no free variables'}. Needed "
-            "dot(Phi, sign * size), with sizes such as pcvm_latent declares, or dot(Phi, weight), with "
-            f"weights such as rvm_latent's or pm.Laplace; use pymc_extras.find_MAP, {NUTS}"
+            f"the model has no weights of the family; found {graphs.described(*model.free_RVs)}. Needed such "
+            f"as pcvm_latent's or pm.Laplace in dot(Phi, weight); use pymc_extras.find_MAP, {NUTS}"
         )
     return [found[v.name] for v in model.free_RVs if v.name in found]
 
@@ -149,8 +149,7 @@ def _check_prior(weight: Variable, prior: Any, variables: Mapping[str, Any]) -> 
     elif weight.type.ndim != 1:
         found, needed = f"of {weight.type.ndim} dimensions", "one weight for each basis function"
     if found is not None:
-        weights = graphs.made_of([weight])
-        raise ValueError(f"the weights {weights} are {found}; needed {needed}, {NUTS}")
+        raise ValueError(f"weights {graphs.made_of([weight])} are {found}; needed {needed}, {NUTS}")
 
 
 def _with_bias(function: _Function, biases: list[Variable]) -> _Function:
@@ -170,12 +169,9 @@ def _penalties(model: pm.Model) -> dict[str, float]:
     found = {}
     for rv in model.free_RVs:
         if isinstance(rv.owner.op, LaplaceRV):
-            place, scale = rv.owner.op.dist_params(rv.owner)
-            if graphs.random_parts(place) or graphs.random_parts(scale):
-                raise ValueError(
-                    f"{rv.name!r} is a Laplace of unknown place or scale, whose density has a kink; needed "
-                    f"numbers as mu and b, {NUTS}"
-                )
+            if any(map(graphs.random_parts, rv.owner.op.dist_params(rv.owner))):
+                what = f"{rv.name!r} is a Laplace of unknown place or scale, which has a kink"
+                raise ValueError(f"{what}; needed numbers as mu and b, {NUTS}")
             prior: Any = weight_prior(rv)[0]
             found[str(rv.name)] = prior.penalty
     return found
@@ -217,10 +213,8 @@ class OwnTerms:
     def __init__(self, model: pm.Model) -> None:
         discrete = [rv.name for rv in model.free_RVs if rv.dtype not in continuous_types]
         if discrete:
-            raise ValueError(
-                f"{discrete} are discrete and unknown, and the log posterior has no slope in them; needed "
-                f"continuous variables: sum over them, {NUTS}"
-            )
+            needed = f"continuous variables: sum over them, {NUTS}"
+            raise ValueError(f"{discrete} are discrete and unknown; needed {needed}")
         fixed = freeze_dims_and_data(_without_initial_values(model))
         self._functions = _functions(fixed)
         self._penalties = _penalties(fixed)
@@ -248,15 +242,12 @@ class OwnTerms:
 
     def vector(self, point: PointType) -> Array:
         """Return a point of the model as a vector."""
-        values = {}
+        values = []
         for name, variable in self._own.items():
             own = self._turned[variable]
             value = point[own.name]
-            values[name] = own.backward(value) if name in self._natural else value
-        return self._joined(values)
-
-    def _joined(self, values: Mapping[str, Any]) -> Array:
-        return np.concatenate([np.ravel(values[x.name]).astype(float) for x in self._values])
+            values.append(own.backward(value) if name in self._natural else value)
+        return np.concatenate([np.ravel(each).astype(float) for each in values])
 
     def _split(self, vector: NDArray[Any]) -> dict[str, NDArray[Any]]:
         ends = np.cumsum([np.size(self._start[x.name]) for x in self._values])[:-1]
@@ -283,9 +274,8 @@ class OwnTerms:
         taken = [block.values for block in blocks]
         taken += [where[each.rate].ravel() for each in self._functions if each.rate is not None]
         names = np.repeat([*self._own.values()], [np.size(each) for each in where.values()])
-        turned = [
-            name not in self._natural and self._turned[name].transform is not None for name in names
-        ]
+        unlike = {k for k, x in self._turned.items() if x.transform is not None} - self._natural
+        turned = [name in unlike for name in names]
         penalty = [self._penalties.get(name, 0.0) for name in names]
 
         def rows(values: Array) -> list[Rows]:
@@ -298,21 +288,12 @@ class OwnTerms:
                 each.append(Rows(design, latent, slope, curvature))
             return each
 
-        return OwnProblem(
-            blocks=tuple(blocks),
-            others=np.setdiff1d(np.arange(len(near)), np.concatenate(taken)),
-            transformed=np.array(turned),
-            penalty=np.array(penalty),
-            names=names.tolist(),
-            slopes=at,
-            rows=rows,
-            product=product,
-        )
+        others = np.setdiff1d(np.arange(len(near)), np.concatenate(taken))
+        of_values = (others, np.array(turned), np.array(penalty), names.tolist())
+        return OwnProblem(tuple(blocks), *of_values, at, rows, product)
 
 
-def _compiled(
-    plain: pm.Model, functions: list[_Function], start: PointType
-) -> tuple[Any, Any, Any]:
+def _compiled(plain: pm.Model, functions: list[_Function], start: PointType) -> tuple[Any, ...]:
     """Return the log posterior and its slopes, rows of the latent functions, and products, as functions.
 
     All are functions of one vector. Rows are the designs, slopes and curvatures of each function; the latter
@@ -329,28 +310,17 @@ def _compiled(
             vector = 1.0 + mixed * pt.cos(pt.sqr(pt.arange(1.0, Phi.shape[0] + 1.0)))
             curved += _derivatives(-pt.dot(g, vector), [shift])
     except (NotImplementedError, NullTypeGradError) as error:
-        raise ValueError(
-            f"the log posterior lacks first or second derivatives ({error}); needed operations that have "
-            f"them, {NUTS}"
-        ) from error
+        found = f"the log posterior lacks first or second derivatives ({error})"
+        raise ValueError(f"{found}; needed operations that have them, {NUTS}") from error
     zero = {s: pt.zeros(Phi.shape[0]) for s, Phi in zip(shifts, designs, strict=True)}
-    wanted = [
-        ([x], [logp, slope]),
-        ([x, mixed], [*designs, *slopes, *curved]),
-        ([x, direction], product),
-    ]
-    at, of_rows, times = (
+    rows = [*designs, *slopes, *curved]
+    wanted = [([x], [logp, slope]), ([x, mixed], rows), ([x, direction], product)]
+    return tuple(
         np.errstate(all="ignore")(  # steps that go too far are taken back
             pm.compile(i, clone_replace(o, zero), mode=_MODE, on_unused_input="ignore")
         )
         for i, o in wanted
     )
-    return at, of_rows, times
-
-
-def _derivatives(cost: Variable, wanted: list[Variable]) -> list[Variable]:
-    """Return a scalar's derivatives, zeros where it does not depend on a variable."""
-    return pt.grad(cost, wanted, disconnected_inputs="ignore", return_disconnected="zero")
 
 
 def _shifted(
@@ -373,18 +343,15 @@ def _shifted(
             shifted[x] = x + by
         designs.append(Phi)
         shifts.append(shift)
-    logp = clone_replace([logp], shifted, rebuild_strict=False)[0]
-    return logp, designs, shifts
+    return clone_replace([logp], shifted, rebuild_strict=False)[0], designs, shifts
 
 
 def _check_rows(function: _Function, curvature: Array, mixed: Array) -> None:
     """Raise unless products with the Hessian of the latent values are those with a diagonal."""
     vector = 1.0 + np.cos(np.arange(1.0, len(curvature) + 1.0) ** 2)
     if not _same(mixed, curvature * vector, np.abs(curvature).max(initial=0.0)):
-        raise ValueError(
-            f"rows of the latent function of {function.weight!r} are in the log posterior together, not each "
-            f"in a term of its own; needed a log density row by row, {NUTS}"
-        )
+        found = f"rows of the latent function of {function.weight!r} are in one term"
+        raise ValueError(f"{found}; needed a log density row by row, {NUTS}")
 
 
 def _block(
@@ -403,10 +370,8 @@ def _block(
     sign = 1.0 if function.sign is None else function.sign
     wanted = (Phi * sign).T @ g - prior.weight_precision(near[weight]) * near[weight]
     if not _same(slope[weight], wanted, np.abs(Phi).T @ np.abs(g)):
-        raise ValueError(
-            f"the weights {function.weight!r} are in other terms, too; needed their prior and "
-            f"dot(Phi, weight) alone, {NUTS}"
-        )
+        needed = f"their prior and dot(Phi, weight) alone, {NUTS}"
+        raise ValueError(f"the weights {function.weight!r} are in other terms; needed {needed}")
     if function.bias is not None:
         bias, wanted = where[function.bias].ravel(), g.sum()
         if kind == "prior":

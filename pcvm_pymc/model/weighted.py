@@ -62,8 +62,7 @@ class WeightedNormal(Continuous):
     @classmethod
     def dist(cls, *params: Any, **named: Any) -> Tensor:
         """Return the unnamed random variable."""
-        names = ("nu", "mu", "sigma", "weight")
-        given = [named.pop(name) for name in names if name in named]
+        given = [named.pop(name) for name in ("nu", "mu", "sigma", "weight") if name in named]
         return super().dist([*params, *given], **named)
 
     def support_point(rv: Tensor, *inputs: Any) -> Tensor:
