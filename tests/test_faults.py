@@ -17,9 +17,9 @@ import pcvm_pymc as pcvm
 from pcvm_pymc.__main__ import main as entry_point
 from pcvm_pymc.cli import main
 from pcvm_pymc.core.pieces import resources
+from pcvm_pymc.core.pieces.files import StoreError, alone_in
 from pcvm_pymc.experiments.reporting import report_of
 from pcvm_pymc.experiments.running import RunError, reproduce
-from pcvm_pymc.inference.files import StoreError, alone_in
 
 KILLS = 20
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from pcvm_pymc import __version__
+from pcvm_pymc.core.pieces.files import StoreError, as_path
 from pcvm_pymc.experiments.errors import UsageError, first_line
-from pcvm_pymc.inference.files import StoreError, as_path
 
 type Option = tuple[str, str, dict[str, Any]]  # name, help, other arguments of `add_argument`
 

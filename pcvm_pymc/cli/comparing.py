@@ -18,10 +18,10 @@ from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
+from pcvm_pymc.core.pieces.files import alone_in, is_scratch, replacing, write_atomically
 from pcvm_pymc.experiments.errors import UsageError
 from pcvm_pymc.experiments.processes import processes
 from pcvm_pymc.experiments.tables import read_table
-from pcvm_pymc.inference.files import alone_in, is_scratch, replacing, write_atomically
 
 _EXAMPLE_TRAINING_ROWS = 120
 _LEAST = {"draws": 10, "chains": 2, "seed": 0, "splits": 1, "posteriors": 1, "jobs": 1}

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pcvm_pymc.core.pieces.files import as_path
 from pcvm_pymc.experiments.catalogue import EXPERIMENTS, Experiment
 from pcvm_pymc.experiments.errors import first_line
 from pcvm_pymc.experiments.reporting.reading import report_of
 from pcvm_pymc.experiments.running.run import reproduce
 from pcvm_pymc.experiments.running.store import NoSetError
-from pcvm_pymc.inference.files import as_path
 
 
 @dataclass(frozen=True)

@@ -314,8 +314,7 @@ def likelihood_of(tree: xr.DataTree) -> Likelihood:
     if not tells_likelihood(tree):
         raise ValueError(
             "the result is of a model with terms of one's own, which are not in its latent function; needed "
-            "a builder's model, or psis_loo, and pm.sample_posterior_predictive after pm.set_data(**new_data("
-            "model, X_new))"
+            "a builder's model, or psis_loo and pm.sample_posterior_predictive"
         )
     if "pieces" in tree.attrs:
         numbers = dict(json.loads(tree.attrs["pieces"])["likelihood"])
@@ -373,10 +372,9 @@ def inputs_of(tree: xr.DataTree, X: ArrayLike | None = None) -> Array:
     known = data["X" if "X" in data else "centres"].values
     inputs = known if X is None else as_features(X, n_features=known.shape[1])
     if len(inputs) != n_obs:
-        raise ValueError(
-            f"the result has {n_obs} rows and {'X' if X is not None else 'its bases'} {len(inputs)}; needed "
-            "the training inputs as X"
-        )
+        what = "its bases" if X is None else "X"
+        found = f"the result has {n_obs} rows and {what} {len(inputs)}"
+        raise ValueError(f"{found}; needed the training inputs as X")
     return inputs
 
 
@@ -403,10 +401,7 @@ def kernel_of(tree: xr.DataTree, kernel: AnyKernel | None = None) -> KernelPiece
     """
     data = tree["constant_data"].to_dataset()
     if "centres" not in data:
-        raise ValueError(
-            "the model has no kernel, hence no centres; needed features='kernel', or Phi by pm.set_data (see "
-            "sparse_probit_model)"
-        )
+        raise ValueError("the model has no kernel, hence no centres; needed features='kernel'")
     if not {"kernel", "width"} & {*data.variables, *tree["posterior"].data_vars}:
         raise ValueError(RANDOM_KERNEL)
     return recall_kernel(data, kernel)

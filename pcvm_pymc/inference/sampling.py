@@ -159,16 +159,15 @@ def sample(
         if kwargs:
             raise ValueError(f"{sorted(kwargs)} are for NUTS; use method='nuts', or leave them out")
         if draws * thin > max_sweeps:
-            raise ValueError(
-                f"max_sweeps={max_sweeps} is below draws * thin = {draws} * {thin} = {draws * thin}; needed "
-                "at least as many: raise max_sweeps, or lower draws or thin"
+            found = (
+                f"max_sweeps={max_sweeps} is below draws * thin = {draws} * {thin} = {draws * thin}"
             )
+            raise ValueError(f"{found}; needed at least as many: raise it, or lower the others")
         run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, progressbar, quiet)
         return _sample_gibbs(model, parts, run, np.random.default_rng(random_seed))
-    given = {"draws": draws, "tune": tune, "chains": chains, "cores": cores, "quiet": quiet}
-    given |= {"target_accept": target_accept, "random_seed": random_seed}
-    given |= {"progressbar": progressbar, **kwargs}
-    return _sample_nuts(model, parts, nuts_sampler, **given)
+    kwargs |= {"draws": draws, "tune": tune, "chains": chains, "cores": cores, "quiet": quiet}
+    given = {"target_accept": target_accept, "random_seed": random_seed, "progressbar": progressbar}
+    return _sample_nuts(model, parts, nuts_sampler, **given, **kwargs)
 
 
 _DEFAULT = {name: each.default for name, each in signature(sample).parameters.items()}

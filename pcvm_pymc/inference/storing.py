@@ -13,10 +13,10 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from pcvm_pymc.core.pieces import files
+from pcvm_pymc.core.pieces.files import StoreError
 from pcvm_pymc.core.pieces.validation import check_flag
-from pcvm_pymc.inference import files
 from pcvm_pymc.inference.display import Result
-from pcvm_pymc.inference.files import StoreError
 from pcvm_pymc.model.coordinates import storable
 
 #: ends of names of netCDF files; any other name is that of a folder with Zarr

@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.dummy import DummyClassifier
 from sklearn.naive_bayes import GaussianNB
 
+from pcvm_pymc.core.pieces.files import StoreError
 from pcvm_pymc.experiments import catalogue
 from pcvm_pymc.experiments.catalogue import EXPERIMENTS, experiment_of, printed_table
 from pcvm_pymc.experiments.classifiers import CLASSIFIERS
@@ -26,7 +27,6 @@ from pcvm_pymc.experiments.reporting import report_of
 from pcvm_pymc.experiments.running import JobName, RunError, Store
 from pcvm_pymc.experiments.running.store import read_record, with_checksum
 from pcvm_pymc.experiments.statistics import MEASURES
-from pcvm_pymc.inference.files import StoreError
 
 LINES = "figueiredo2001-fig3"
 LINE_SETS = ["half_gaussians_2", "half_gaussians_4"]

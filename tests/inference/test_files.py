@@ -12,8 +12,8 @@ from problems import refused
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.cli import main
+from pcvm_pymc.core.pieces import files
 from pcvm_pymc.experiments.datasets import data_folder
-from pcvm_pymc.inference import files
 
 ARRAYS = {"weight": np.arange(200.0), "name": np.array("a"), "count": np.array([3, 4])}
 
@@ -77,7 +77,7 @@ HOLDS = """
 import pathlib, sys
 from pcvm_pymc.cli import main
 from pcvm_pymc.experiments.datasets import data_folder
-from pcvm_pymc.inference import files
+from pcvm_pymc.core.pieces import files
 with files.alone_in(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -180,7 +180,7 @@ def test_what_is_no_result_is_named(tmp_path):
 
 def test_a_full_disk_is_one_line(tmp_path):
     code = (
-        "from pathlib import Path; from pcvm_pymc.inference.files import *\n"
+        "from pathlib import Path; from pcvm_pymc.core.pieces.files import *\n"
         "place = Path('PLACE/store')\n"
         "for size in (1000, 10**6):\n"
         "    try:\n"

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from pcvm_pymc.core.pieces.files import as_path
 from pcvm_pymc.experiments.datasets.registry import (
     ENVIRONMENT_VARIABLE,
     Dataset,
@@ -16,7 +17,6 @@ from pcvm_pymc.experiments.datasets.registry import (
     Source,
 )
 from pcvm_pymc.experiments.errors import first_line
-from pcvm_pymc.inference.files import as_path
 
 
 def data_folder(folder: str | Path | None = None) -> Path | None:

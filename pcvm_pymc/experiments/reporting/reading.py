@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pcvm_pymc.core.pieces.files import as_path
 from pcvm_pymc.experiments.catalogue import (
     EXPERIMENTS,
     Experiment,
@@ -19,7 +20,6 @@ from pcvm_pymc.experiments.reporting.report import Report
 from pcvm_pymc.experiments.reporting.sections import sections_of
 from pcvm_pymc.experiments.running.store import RunError, Store
 from pcvm_pymc.experiments.statistics import MEASURES
-from pcvm_pymc.inference.files import as_path
 
 _PERCENT = ("error", "AUC", "1-RMSE")
 

@@ -14,9 +14,9 @@ import pandas as pd
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from pcvm_pymc.core.pieces.files import as_path, write_atomically
 from pcvm_pymc.experiments.catalogue import Experiment
 from pcvm_pymc.experiments.running.store import RunError
-from pcvm_pymc.inference.files import as_path, write_atomically
 
 
 @dataclass(frozen=True)

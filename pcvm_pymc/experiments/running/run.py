@@ -16,6 +16,7 @@ from rich.markup import escape
 from sklearn.base import BaseEstimator
 
 from pcvm_pymc import __version__
+from pcvm_pymc.core.pieces.files import as_path
 from pcvm_pymc.experiments.catalogue import Experiment, experiment_of
 from pcvm_pymc.experiments.classifiers.table import classifier_of, own_classifier
 from pcvm_pymc.experiments.classifiers.tuning import Classifier, middle_of_best
@@ -24,7 +25,6 @@ from pcvm_pymc.experiments.datasets.registry import source_of
 from pcvm_pymc.experiments.protocols import Problem, Protocol, realise, thinned
 from pcvm_pymc.experiments.running.jobs import Execute, Job, executor, failure
 from pcvm_pymc.experiments.running.store import JobName, NoSetError, Record, Store
-from pcvm_pymc.inference.files import as_path
 from pcvm_pymc.inference.progress import progress_bars
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "joblib", "pandas")
