@@ -347,7 +347,7 @@ def _link(
         if not (validation.is_real(number) and 0 < number < np.inf):
             raise ValueError(
                 f"{key}={validation.shown(value)}; needed one positive and finite number, a variable or a "
-                "prior without dimensions, or a likelihood of your own for rvm_latent or pcvm_latent"
+                "prior without dimensions, or rvm_latent and a likelihood of your own, which sample takes"
             )
     return name, given
 
