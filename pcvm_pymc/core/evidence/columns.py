@@ -55,7 +55,7 @@ class ComputedBases:
         if not self.memory_limit >= needed:
             raise ValueError(
                 f"memory_limit={self.memory_limit:.3g} bytes is too small for {len(self.X)} rows, of which "
-                f"{_CANDIDATES} candidate bases are kept; needed at least {1.005 * needed:.3g}"
+                f"{_CANDIDATES} candidate bases are kept; needed at least {1.005 * needed:.3g}: give that"
             )
 
     @staticmethod

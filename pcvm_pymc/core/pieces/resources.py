@@ -169,7 +169,7 @@ def chunk_rows(
     if rows < 1:  # the number that is printed is not rounded down
         raise ValueError(
             f"memory_limit={memory_limit:.3g} bytes is too small for {n_basis} bases; needed at least "
-            f"{1.005 * copies * (square + per_row) / share:.3g}, or fewer bases (basis=...)"
+            f"{1.005 * copies * (square + per_row) / share:.3g}: give that, or fewer bases (basis=...)"
         )
     return int(min(rows, LARGEST_CHUNK))
 
