@@ -51,7 +51,7 @@ def assert_same(first, second):
         assert one.identical(two) or one.equals(two), name
 
 
-def full_disk(*_):
+def full_disk(*_, **__):
     """Stand for a call that finds the disk full."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

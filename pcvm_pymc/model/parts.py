@@ -112,6 +112,7 @@ class Parts:
     def names(self, model: pm.Model) -> dict[str, str]:
         """Return what the model calls the variables and data that builders call by the keys."""
         made = {graphs.peeled(x): str(x.name) for x in model.deterministics}
+        of_Phi = {*ancestors([self.Phi])} & {*model.deterministics}
         roles: dict[str, Any] = {
             **dict(zip(("X", "centres"), self.data, strict=False)),
             "latent": made.get(graphs.peeled(self.latent)),
@@ -120,7 +121,7 @@ class Parts:
             "bias": self.bias,
             "rate": self.rate,
             **self.nuisances,
-            "width": self.width,
+            "width": next((x for x in of_Phi if x.type.ndim < 2), self.width),
         }
         roles["weight" if self.sign is None else "magnitude"] = self.weight
         named = {key: getattr(x, "name", x) for key, x in roles.items()}
@@ -282,6 +283,8 @@ def _likelihood(rv: Variable) -> _Observed | None:
         if noisy is None:
             return None
         latent, flip = noisy
+        if name == "normal" and (graphs.random_parts(flip) or graphs.numbers(flip).any()):
+            return None
         flipped = ("label noise", {"flip": flip})
         name, parameters = flipped if name == "logit" else ("normal-probability", parameters)
     return rv, name, latent, parameters

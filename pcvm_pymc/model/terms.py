@@ -69,10 +69,7 @@ def read_any(
     except NotOfFamilyError:
         pass
     if options.update == "em":
-        raise ValueError(
-            "update='em' needs a bound of the likelihood's curvature, unknown for terms of one's own; needed "
-            "'auto' or 'newton'"
-        )
+        raise ValueError("update='em' needs a bound of the curvature; needed 'auto' or 'newton'")
     with pytensor.config.change_flags(cxx=""):  # constants are folded sooner than compiled
         return OwnTerms(model)
 
@@ -109,7 +106,9 @@ def _functions(model: pm.Model) -> list[_Function]:
             try:
                 sign, weight = signed(graphs.peeled(side))
                 found_prior, positive, variables = weight_prior(weight)
-            except ValueError:  # terms like any others
+            except ValueError:
+                positive, sign = False, np.empty(0)
+            if not positive and sign is not None:  # terms like any others, of either sign
                 continue
             prior: Any = found_prior
             _check_prior(weight, prior, variables)
