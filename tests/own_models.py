@@ -69,8 +69,6 @@ def random_model(seed):
     X, label = blobs(n, n_features=int(rng.integers(1, 4)), seed=seed, fixed=True)
     group = rng.integers(3, size=n)
     likelihood, latent, term = (rng.choice(each) for each in (LIKELIHOODS, LATENT, TERMS))
-    if (latent, term) == ("rvm", "none"):  # under some likelihoods a row, which is for the evidence
-        term = "slope"
     with pm.Model(coords={"group": list("abc")}) as model:
         eta = function(latent, X, label > 0, rng)
         if term == "intercepts":

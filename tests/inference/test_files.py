@@ -15,8 +15,6 @@ from pcvm_pymc.cli import main
 from pcvm_pymc.core.pieces import files
 from pcvm_pymc.experiments.datasets import data_folder
 
-ARRAYS = {"weight": np.arange(200.0), "name": np.array("a"), "count": np.array([3, 4])}
-
 
 def names(folder):
     return sorted(each.name for each in folder.iterdir())

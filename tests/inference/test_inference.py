@@ -7,16 +7,8 @@ import pytest
 from problems import blobs, interrupted, refused
 from runs import SHALLOW
 
-from pcvm_pymc import (
-    EMOptions,
-    Hyperprior,
-    Start,
-    find_map_em,
-    mpcvm_model,
-    mrvm_model,
-    pcvm_model,
-    sample,
-)
+import pcvm_pymc as pcvm
+from pcvm_pymc import EMOptions, Hyperprior, Start, find_map_em, mpcvm_model, pcvm_model, sample
 from pcvm_pymc.assessment.comparison import convergence
 from pcvm_pymc.experiments.datasets import ripley_mixture
 from pcvm_pymc.inference import chains, results
@@ -157,7 +149,7 @@ def test_of_several_classes_a_remedy_is_named(caplog):
         (4, 200, 6, 3)
     )
     away += np.random.default_rng(0).normal(size=away.shape)
-    for build, name, remedies in ((mpcvm_model, "magnitude", 1), (mrvm_model, "weight", 0)):
+    for build, name, remedies in ((mpcvm_model, "magnitude", 1), (pcvm.mrvm_model, "weight", 0)):
         model = build(X, label, width=1.0)
         values = {name: (("basis", "class"), away), "latent": (("obs", "class"), away)}
         caplog.clear()

@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -17,12 +18,8 @@ TARGET = np.sin(X[:, 0]) + 0.1 * X[:, 1]
 NEW = X[:5] + 0.1
 QUIET = {"progressbar": False}
 OURS = {"f": "latent", "rows": "obs", "seen": "label", "width": "width", "noise": "noise"}
-WORDS = st.lists(
-    st.text("abcdxyz", min_size=1, max_size=3).map("q{}".format),
-    min_size=5,
-    max_size=5,
-    unique=True,
-)
+WORD = st.text("abcdxyz", min_size=1, max_size=3).map("q{}".format)
+WORDS = st.lists(WORD, min_size=5, max_size=5, unique=True)
 FEW = settings(max_examples=3, deadline=None, suppress_health_check=[*HealthCheck])
 
 
@@ -46,14 +43,8 @@ def targets(f, rows, seen, width, noise):
 
 def same(found, wanted):
     """Check that two results are one but for their names, and two predictions of them."""
-    both = [under_our_names(tree)["posterior"].to_dataset() for tree in (found, wanted)]
-    assert {*both[0].data_vars} == {*both[1].data_vars}
-    for name in both[1].data_vars:
-        assert both[0][name].dims == both[1][name].dims
-        assert_allclose(both[0][name], both[1][name], rtol=1e-12, atol=1e-12)
-    new = [pcvm.predict(tree, NEW)["predictions"].to_dataset() for tree in (found, wanted)]
-    for name in new[1].data_vars:
-        assert_allclose(new[0][name], new[1][name], rtol=1e-12, atol=1e-12)
+    xr.testing.assert_allclose(*(under_our_names(x)["posterior"].ds for x in (found, wanted)))
+    xr.testing.assert_allclose(*(pcvm.predict(x, NEW)["predictions"].ds for x in (found, wanted)))
 
 
 @FEW

@@ -7,24 +7,8 @@ import pytest
 from own_models import Reference, random_model
 from problems import blobs, refused
 
-from pcvm_pymc import (
-    EMOptions,
-    EMStep,
-    HalfHorseshoe,
-    Hyperprior,
-    ProbitBernoulli,
-    Start,
-    find_map_em,
-    load,
-    mpcvm_model,
-    pcvm_latent,
-    pcvm_model,
-    predict,
-    rvm_latent,
-    rvm_model,
-    save,
-    sparse_probit_model,
-)
+import pcvm_pymc as pcvm
+from pcvm_pymc import EMOptions, EMStep, Hyperprior, Start, find_map_em, pcvm_latent, pcvm_model
 from pcvm_pymc.core.em.own_terms import curvatures
 from pcvm_pymc.core.pieces.likelihoods import NoisyProbit
 from pcvm_pymc.model.graphs import numbers
@@ -105,8 +89,8 @@ def test_the_result_is_that_of_a_mode_with_all_variables(tmp_path):
         posterior["magnitude"].values[0, 0] * model["signs"].get_value(),
     )
     assert set(result["em_trace"].data_vars) == {"log_posterior", "n_active", "change", "width"}
-    again = load(save(result, tmp_path / "mode.zarr"))
-    new = predict(again, X)["predictions"]
+    again = pcvm.load(pcvm.save(result, tmp_path / "mode.zarr"))
+    new = pcvm.predict(again, X)["predictions"]
     assert list(new.data_vars) == ["latent"]  # a probability would lack the intercepts
     np.testing.assert_allclose(new["latent"], posterior["latent"], atol=1e-12)
 
@@ -136,7 +120,7 @@ def test_the_rows_own_terms_written_by_hand_have_the_rows_mode():
     """A potential of zero makes the model one with own terms; its mode is that of the family's EM."""
     prior = Hyperprior.plug_in()
     with pm.Model() as model:
-        ProbitBernoulli("z", pcvm_latent(X, Y, width=1.3, hyperprior=prior), observed=Y)
+        pcvm.ProbitBernoulli("z", pcvm_latent(X, Y, width=1.3, hyperprior=prior), observed=Y)
         pm.Potential("nothing", pt.zeros(()))
     found = find_map_em(model, **QUIET)
     wanted = find_map_em(
@@ -153,7 +137,7 @@ def unknown_flip():
 def two_functions():
     with pm.Model() as model:
         f = pcvm_latent(X[:, :1], Y, name="f", width=1.0)
-        g = rvm_latent(X, name="g", width=pm.LogNormal.dist(0.0, 0.5), basis=4)
+        g = pcvm.rvm_latent(X, name="g", width=pm.LogNormal.dist(0.0, 0.5), basis=4)
         pm.Poisson("n", pt.exp(f + g), observed=np.arange(24) % 5)
     return model
 
@@ -166,8 +150,15 @@ def bias_elsewhere():
 
 
 def lasso_elsewhere():
-    with sparse_probit_model(X, Y) as model:
+    with pcvm.sparse_probit_model(X, Y) as model:
         pm.Normal("more", model["bias"], observed=0.3)
+    return model
+
+
+def noise_by_group():
+    with pm.Model() as model:
+        noise = pm.HalfNormal("s", shape=3)[GROUP]
+        pm.Normal("z", pcvm_latent(X, Y, width=1.3), noise, observed=LABEL)
     return model
 
 
@@ -178,7 +169,7 @@ def with_a_start():
     return model
 
 
-TAKEN = [unknown_flip, two_functions, bias_elsewhere, lasso_elsewhere, with_a_start]
+TAKEN = [noise_by_group, unknown_flip, two_functions, bias_elsewhere, lasso_elsewhere, with_a_start]
 
 
 @pytest.mark.parametrize("made", TAKEN, ids=[each.__name__ for each in TAKEN])
@@ -215,7 +206,7 @@ def declared(likelihood, **options):
 
 
 def several_classes():
-    with mpcvm_model(X, np.arange(24) % 3, width=1.0) as model:
+    with pcvm.mpcvm_model(X, np.arange(24) % 3, width=1.0) as model:
         pm.Potential("more", -(model["bias"][0] ** 2))
     return model
 
@@ -253,7 +244,7 @@ REFUSED = {
         lambda eta: pm.Bernoulli("z", logit_p=eta * pm.Bernoulli("d", 0.5), observed=Y)
     ),
     "unbounded at zero": declared(None, hyperprior=Hyperprior.jeffreys()),
-    "half-horseshoe's": declared(None, hyperprior=HalfHorseshoe(0.1)),
+    "half-horseshoe's": declared(None, hyperprior=pcvm.HalfHorseshoe(0.1)),
     r"explicit precisions \['precision'\]": declared(None, precision="joint"),
     "rows of the latent function of 'magnitude'": declared(
         lambda eta: pm.Normal("z", pt.cumsum(eta), observed=LABEL)
@@ -269,7 +260,7 @@ REFUSED = {
     "is not centred at zero": declared(
         lambda eta: pm.Normal("z", eta + pm.Laplace("b", 1.0, 1.0), observed=LABEL)
     ),
-    "which 'em' does not take; use evidence": lambda: rvm_model(X, LABEL, width=1.0),
+    "which 'em' does not take; use evidence": lambda: pcvm.rvm_model(X, LABEL, width=1.0),
 }
 
 
@@ -298,7 +289,7 @@ def product(kind, start):
     """Return a model with a product of two terms, of which neither has a slope where both are zero."""
     with pm.Model() as model:
         given = {"width": 1.5, "bias": False}
-        f = rvm_latent(X, **given) if kind == "weights" else pcvm_latent(X, Y, **given)
+        f = pcvm.rvm_latent(X, **given) if kind == "weights" else pcvm_latent(X, Y, **given)
         pm.Bernoulli("z", logit_p=pm.Normal("other", initval=start) * f, observed=Y)
     return model
 
