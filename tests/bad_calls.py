@@ -326,6 +326,7 @@ def _inference(known):
             "target_accept, nuts_sampler, progressbar, quiet",
         ),
         "predict": ({"result": known["map"], "X_new": X}, "result, X_new, star"),
+        "initial_values": ({"mode": known["map"], **of_model}, "mode: tree, model"),
         "new_data": ({**of_model, "X_new": X}, "model, X_new"),
         "save": ({"tree": known["map"], "path": "/dev/null/no"}, "tree: object, path"),
         "load": ({"path": "/dev/null/no"}, "path"),
