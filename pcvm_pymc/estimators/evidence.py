@@ -40,7 +40,7 @@ from pcvm_pymc.estimators.formulation import ROUGH, Formulation, against_rest, l
 from pcvm_pymc.estimators.predictors import Moments, Predictor
 from pcvm_pymc.estimators.training import TrainingData
 
-ALL_ROWS = "it needs all basis functions at once; with a memory_limit needed method='sequential'"
+ALL_ROWS = "it needs the basis functions at once; with a memory_limit needed method='sequential'"
 
 # for each pair of a process's rows: the kernel, its eigenvectors and what finds them
 _PROCESS_BYTES = 48

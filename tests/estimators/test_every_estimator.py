@@ -246,7 +246,7 @@ BAD_PIECES = [
     (MPCVM(basis=(np.zeros((2, 2)), ["red", "green"]), width=1.0), "the basis' labels are"),
     (RVM(link="log"), "link='log' is unknown"),
     (SPARSE(prior="flat"), "prior='flat'; needed one of"),
-    (SPARSE(prior=pcvm.Hyperprior(1, 1, 1, 1, rate_shape=1.0)), "of fixed scale"),
+    (SPARSE(prior=pcvm.Hyperprior(1, 1, 1, 1, rate_shape=1.0)), "Hyperprior with rate_shape=None"),
     (SPARSE(prior="laplace", gamma=-1.0), r"gamma=-1\.0; needed a positive finite number"),
 ]
 

@@ -311,7 +311,7 @@ def test_a_width_is_chosen_by_the_machines_own_rule():
 OF_FITS = [
     (pcvm.RVMClassifier(width=1.0, method="batch"), "method was given with"),
     (pcvm.RVMClassifier(width="validity"), "the validity is of a fit"),
-    (pcvm.RVMRegressor(width=1.0, star=True), "a posterior"),
+    (pcvm.RVMRegressor(width=1.0, star=True), "needed no memory_limit or posterior"),
     (pcvm.RVMRegressor(width=1.0, std="weights"), "std was given with"),
     (pcvm.MRVMClassifier(width=1.0, options=pcvm.BottomUpOptions()), "options="),
     (pcvm.SparseProbitClassifier(), "an improper prior has no posterior; needed prior='laplace'"),

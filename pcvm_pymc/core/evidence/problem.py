@@ -217,7 +217,7 @@ class EvidenceProblem:
 
 @dataclass(frozen=True)
 class NoisePrior:
-    """A prior of the noise that counts beside the evidence.
+    """A prior of the noise whose density is multiplied by the evidence.
 
     Attributes
     ----------

@@ -148,7 +148,7 @@ class MatrixRBF(KernelPiece):
                 f"matrix has the eigenvalue {least:.3g}; needed a positive definite one: add to its diagonal"
             )
         if np.ndim(as_width(self.width)):
-            raise ValueError(f"width={shown(self.width)}; needed one number beside a matrix")
+            raise ValueError(f"width={shown(self.width)}; needed one number with a matrix")
 
     def __call__(self, X: Array, centres: Array) -> Array:
         """Return Phi, shape (n_obs, n_basis)."""

@@ -154,7 +154,7 @@ def warn_unscaled(X: Array, columns: Sequence[Any] | None = None) -> None:
     names = range(X.shape[1]) if columns is None else columns
     warn_input(
         f"X is not scaled: column {names[wide]!s} has the standard deviation {spread[wide]:.3g}, column "
-        f"{names[narrow]!s} {spread[narrow]:.3g}, so standardise the columns, as by StandardScaler()"
+        f"{names[narrow]!s} {spread[narrow]:.3g}; standardise the columns, as by StandardScaler()"
     )
 
 
