@@ -26,17 +26,16 @@ class KernelModel(pm.Model):
 
     def set_data(self, name: str, values: Any, coords: Any = None) -> None:
         """Set data of the model; see `pymc.Model.set_data`."""
-        new: dict[str, Any] = {"new_data": {name: values}, "coords": {}}
-        rows, other = "obs" in self.named_vars_to_dims.get(name, ()), False
+        new = {"new_data": {name: values}, "coords": {}}
         if name == "X":
             new = new_data(self, values)
-        if rows:
-            length = len(new["new_data"][name])
-            other = length != len(self.coords["obs"])
-            new["coords"] = new["coords"] or ({"obs": range(length)} if other else {})
+        rows = "obs" in self.named_vars_to_dims.get(name, ())
+        length = len(new["new_data"][name]) if rows else 0
+        other = rows and length != len(self.coords["obs"])
+        at = new["coords"] or ({"obs": range(length)} if other else {})
         for each, value in new["new_data"].items():
             if each == name or other:
-                super().set_data(each, value, {**new["coords"], **(coords or {})})
+                super().set_data(each, value, {**at, **(coords or {})})
 
 
 def as_model(model: Any) -> pm.Model:
@@ -177,11 +176,9 @@ def _check_names(found: list[str], known: list[Any], name: str) -> None:
         return
     missing = [each for each in known if each not in found]
     extra = [each for each in found if each not in known]
-    if missing or extra:
-        parts = [f"lacks the columns {missing}"] if missing else []
-        parts += [f"has columns that the training rows lack, {extra}"] if extra else []
-        raise ValueError(f"{name} {' and '.join(parts)}; needed {known}, in this order")
+    parts = [f"lacks the columns {missing}"] if missing else []
+    parts += [f"has columns that the training rows lack, {extra}"] if extra else []
+    parts = parts or [f"has its columns in another order than the training rows: {found}"]
     raise ValueError(
-        f"{name} has its columns in another order than the training rows: {found}; needed {known}: "
-        f"{name}[{known}]"
+        f"{name} {' and '.join(parts)}; needed {known}, in this order: {name}[{known}]"
     )
