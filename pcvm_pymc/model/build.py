@@ -90,9 +90,7 @@ def build(
             names.add_dims(**{"class": targets.classes})
         observed = names.data("y", codes, "obs")
         data = {key: names.data(key, each, "obs") for key, each in of_rows.items()}
-        for key, x in nuisance.items():  # a prior as a variable of that name, a number as data
-            is_variable = isinstance(x, Variable)
-            data[key] = names.variable(key, x) if is_variable else names.data(key, float(x))
+        data |= {key: names.variable(key, each) for key, each in nuisance.items()}
         kind, parameters = DECLARED_LIKELIHOODS[link](latent, **data)
         name = names("target" if targets.kind == "numbers" else "label")
         kind(name, **parameters, observed=observed, dims=names.obs)

@@ -26,17 +26,16 @@ class KernelModel(pm.Model):
 
     def set_data(self, name: str, values: Any, coords: Any = None) -> None:
         """Set data of the model; see `pymc.Model.set_data`."""
-        new: dict[str, Any] = {"new_data": {name: values}, "coords": {}}
-        rows, other = "obs" in self.named_vars_to_dims.get(name, ()), False
+        new = {"new_data": {name: values}, "coords": {}}
         if name == "X":
             new = new_data(self, values)
-        if rows:
-            length = len(new["new_data"][name])
-            other = length != len(self.coords["obs"])
-            new["coords"] = new["coords"] or ({"obs": range(length)} if other else {})
+        rows = "obs" in self.named_vars_to_dims.get(name, ())
+        length = len(new["new_data"][name]) if rows else 0
+        other = rows and length != len(self.coords["obs"])
+        at = new["coords"] or ({"obs": range(length)} if other else {})
         for each, value in new["new_data"].items():
             if each == name or other:
-                super().set_data(each, value, {**new["coords"], **(coords or {})})
+                super().set_data(each, value, {**at, **(coords or {})})
 
 
 def as_model(model: Any) -> pm.Model:

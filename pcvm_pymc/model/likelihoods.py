@@ -16,16 +16,6 @@ from pcvm_pymc.model.weighted import WeightedNormal, WeightedStudentT
 type Declared = tuple[Any, dict[str, Any]]  # a distribution, and its parameters by their names
 
 
-def _label_noise(latent: Any, *, flip: Any = 0.05) -> Declared:
-    """Return the distribution of labels that are flipped with probability ``flip``."""
-    return pm.Bernoulli, {"p": flip + (np.float64(1.0) - np.float64(2.0) * flip) * ndtr(latent)}
-
-
-def _normal_probability(latent: Any, *, noise: Any = 0.5) -> Declared:
-    """Return the distribution of labels as numbers, normal around their probability."""
-    return pm.Normal, {"mu": ndtr(latent), "sigma": noise}
-
-
 def _normal(
     latent: Any, *, noise: Any = None, noise_std: Any = None, sample_weight: Any = None
 ) -> Declared:
@@ -50,8 +40,15 @@ def _counted(once: Any, weighted: Any, given: dict[str, Any], weight: Any) -> De
 #: by the name of the piece: the observed variable; keywords are nuisance parameters, None where unknown
 DECLARED_LIKELIHOODS: dict[str, Callable[..., Declared]] = {
     "probit": lambda latent: (ProbitBernoulli, {"latent": latent}),
-    "label noise": _label_noise,
-    "normal-probability": _normal_probability,
+    "label noise": lambda latent, *, flip=0.05: (
+        pm.Bernoulli,
+        {"p": flip + (np.float64(1.0) - np.float64(2.0) * flip) * ndtr(latent)},
+    ),
+    # labels as numbers, normal around their probability
+    "normal-probability": lambda latent, *, noise=0.5: (
+        pm.Normal,
+        {"mu": ndtr(latent), "sigma": noise},
+    ),
     "logit": lambda latent: (pm.Bernoulli, {"logit_p": latent}),
     "normal": _normal,
     "student-t": _student_t,

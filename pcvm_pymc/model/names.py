@@ -155,8 +155,8 @@ class Names:
         """Return the name of a model's data, which may be a `pm.Data` of the user's own."""
         return str(self.model.coords.get(self.known(f"{name}_container"), [self.known(name)])[0])
 
-    def variable(self, name: str, value: TensorVariable) -> TensorVariable:
-        """Return a variable or expression of the model; an unnamed prior becomes a variable of that name.
+    def variable(self, name: str, value: Any) -> TensorVariable:
+        """Return a variable or expression of the model; a number becomes data, an unnamed prior a variable.
 
         It is a copy that does, with random numbers of its own: the prior may be given to other models.
 
@@ -165,6 +165,8 @@ class Names:
         ValueError
             If it has variables of another model.
         """
+        if not isinstance(value, Variable):
+            return self.data(name, float(value))
         is_prior = is_random(value) and value.name is None
         inner = value.owner.inputs if is_prior else [value]
         known = self.model.root.basic_RVs
