@@ -134,9 +134,10 @@ def compile_sweeps(problem: GibbsProblem, n_times: int) -> float:
     """
     throwaway, times = np.random.default_rng(0), [time.perf_counter()]
     given = problem, problem.start(throwaway), throwaway
-    for _ in range(n_times):
-        advance(*given, draws=1, thin=10)
-        times.append(time.perf_counter())
+    with threadpool_limits(1):  # as of the chains
+        for _ in range(n_times):
+            advance(*given, draws=1, thin=10)
+            times.append(time.perf_counter())
     return float(np.median(np.diff(times))) / 10
 
 
