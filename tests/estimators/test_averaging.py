@@ -230,7 +230,6 @@ REFUSED = [
     (PCVM, {"estimation": "average", "width": 1.0, "scale": 1.0}, "nothing to average"),
     (PCVM, {"estimation": "average", "width": "em"}, "width='em'.*nothing to average"),
     (PCVM, {"n_vectors": 5, "memory_limit": 1e6}, "n_vectors=5.*rows in chunks"),
-    (PCVM, {"cv": 3}, "cv was given with estimation='auto', width='auto'"),
     (MPCVM, {"scale": 2.0, **UP}, "scale was given with estimation='bottom-up'"),
     (MPCVM, {"n_vectors": 3, "memory_limit": 1e6}, "n_vectors=3.*rows in chunks"),
 ]

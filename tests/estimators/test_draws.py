@@ -7,7 +7,6 @@ import arviz as az
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-import xarray as xr
 from problems import blobs
 from scipy import stats
 from scipy.special import log_ndtr

@@ -80,7 +80,12 @@ def test_samplers_on_jax_are_refused_by_name():
     X, label, _ = three_blobs(9)
     model = mpcvm_model(X, label, width=1.0)
     for sampler in ("numpyro", "blackjax"):
-        refused("does not have the multinomial probit; needed 'nutpie' or 'pymc'", sample, model, nuts_sampler=sampler)
+        refused(
+            "does not have the multinomial probit; needed 'nutpie' or 'pymc'",
+            sample,
+            model,
+            nuts_sampler=sampler,
+        )
 
 
 # --- special functions ---------------------------------------------------------------------------
