@@ -299,7 +299,7 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
     of_rows = [name for name in OF_ROWS if name in data]
     if of_rows:
         raise ValueError(
-            f"the model has {of_rows[0]}, which leave-one-out does not take; use cross_validate on an RVMRegressor"
+            f"the model has {of_rows[0]}, which leave-one-out does not take; use cross_validate"
         )
     by_evidence = "evidence_trace" in tree
     if by_evidence and "precision" not in point:
@@ -370,7 +370,7 @@ def fitted_problems(
     known = vars(model).get("_training_")
     if known is not None and (known.weight is None) != (data.weight is None):
         raise ValueError(
-            "the classifier was fitted with weights of its rows, which leave-one-out does not take; see held_out_"
+            "the classifier was fitted with weights of rows, which leave-one-out does not take; see held_out_"
         )
     formulation = model._estimation.formulation(data, model._basis_of(data))
     predictor = model._predictor_

@@ -66,10 +66,8 @@ def read(model: pm.Model, solver: str | None = None, parts: Parts | None = None)
         elif not any(solver in row.solvers for row in systems_of(pieces)):
             raise NotOfFamilyError("the model is of no row of FAMILY that EM takes")
     if parts.precisions and solver != "evidence":
-        raise ValueError(
-            f"the model has explicit precisions {[rv.name for rv in parts.precisions]}; needed "
-            f"precision='marginal', {NUTS}"
-        )
+        names = [rv.name for rv in parts.precisions]
+        raise ValueError(f"explicit precisions {names}; needed precision='marginal', {NUTS}")
     if parts.width is not None and solver not in (None, "em", "gibbs"):
         found = f"the kernel's width is a random variable, {parts.width.name!r}"
         raise ValueError(f"{found}, which {solver!r} does not move; needed a number, {NUTS}")

@@ -285,9 +285,7 @@ def test_an_argument_without_effect_is_refused():
     with pm.Model():
         other = pm.LogNormal("w", 0.0, 1.0)
     for width in (other, 2.0 * other):
-        refused(
-            "width depends on w, which is no variable of the model", pcvm_model, X, Y, width=width
-        )
+        refused("width depends on w, which is no variable", pcvm_model, X, Y, width=width)
     refused("an unnamed prior.* alone", pcvm_model, X, Y, width=2.0 * pm.Gamma.dist(3.0, 2.0))
 
 

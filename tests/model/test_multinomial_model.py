@@ -81,10 +81,7 @@ def test_samplers_on_jax_are_refused_by_name():
     model = mpcvm_model(X, label, width=1.0)
     for sampler in ("numpyro", "blackjax"):
         refused(
-            "does not have the multinomial probit; needed 'nutpie' or 'pymc'",
-            sample,
-            model,
-            nuts_sampler=sampler,
+            "multinomial probit; needed 'nutpie' or 'pymc'", sample, model, nuts_sampler=sampler
         )
 
 

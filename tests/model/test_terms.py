@@ -157,8 +157,8 @@ def lasso_elsewhere():
 
 def noise_by_group():
     with pm.Model() as model:
-        noise = pm.HalfNormal("s", shape=3)[GROUP]
-        pm.Normal("z", pcvm_latent(X, Y, width=1.3), noise, observed=LABEL)
+        noise = pm.HalfNormal("s", shape=3)
+        pm.Normal("z", pcvm_latent(X, Y, width=1.3), noise[GROUP], observed=LABEL)
     return model
 
 
