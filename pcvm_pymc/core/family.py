@@ -177,8 +177,8 @@ def check_solver(problem: Problem, solver: str) -> None:
 def check_mode(problem: Problem) -> None:
     """Raise where the prior has no mode that EM could find: one of unknown scale, or a half-horseshoe."""
     if not problem.hyperprior.has_mode:
-        found = f"hyperprior={problem.hyperprior} has no mode that EM could find"
-        raise ValueError(f"{found}; needed one of fixed scale (rate_shape=None) or a Laplace")
+        fault = f"hyperprior={problem.hyperprior} has no mode that EM could find"
+        raise ValueError(f"{fault}; needed one of fixed scale (rate_shape=None) or a Laplace")
 
 
 def as_likelihood(likelihood: str | Likelihood, allowed: tuple[str, ...]) -> Likelihood:

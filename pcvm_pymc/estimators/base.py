@@ -325,9 +325,9 @@ class KernelMachine(TableReader, BaseEstimator):
         numbers = group_numbers(groups, len(X))
         holds_out = self._width_rule in BY_ROWS or is_named(vars(self).get("scale"), "auto")
         if numbers is not None and not holds_out:
-            found = f"groups was given with width={validation.shown(self.width)}"
+            fault = f"groups was given with width={validation.shown(self.width)}"
             needed = "needed width='auto', 'shared' or 'cv', or leave it out"
-            raise ValueError(f"{found}, where no rows are held out; {needed}")
+            raise ValueError(f"{fault}, where no rows are held out; {needed}")
         splits = given_splits(self, X, y, groups)
         return {"groups": numbers, "splits": splits}
 

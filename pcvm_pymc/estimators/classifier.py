@@ -171,8 +171,8 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         from pcvm_pymc.estimators.cluster import as_dask, dask_rows, gathered  # optional
 
         if sample_weight is not None or self.class_weight is not None:
-            found = "sample_weight or class_weight was given with Dask arrays"
-            raise ValueError(f"{found}; needed arrays in memory (in chunks with a memory_limit)")
+            fault = "sample_weight or class_weight was given with Dask arrays"
+            raise ValueError(f"{fault}; needed arrays in memory (in chunks with a memory_limit)")
         if self.basis is None or isinstance(self.basis, str):
             found = f"basis={self.basis!r} is a basis function on every row of Dask arrays"
             raise ValueError(f"{found}; needed a number of rows to choose, or given centres")

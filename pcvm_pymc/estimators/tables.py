@@ -188,8 +188,8 @@ def _numbered(values: Array) -> Array:
     Raise for missing values: there is no median that could take their place.
     """
     if np.isnan(values).any():
-        found = f"X has shape {values.shape} and missing values with kernel='precomputed'"
-        raise ValueError(f"{found}; needed the kernel of all rows with all training rows")
+        fault = f"X has shape {values.shape} and missing values with kernel='precomputed'"
+        raise ValueError(f"{fault}; needed the kernel of all rows with all training rows")
     return np.column_stack([values, np.arange(len(values))])
 
 
@@ -268,10 +268,10 @@ class TableReader:
         empty = np.flatnonzero(np.isnan(data.X).all(axis=0))
         if empty.size:
             names = vars(self).get("feature_names_in_", np.arange(data.X.shape[1]))
-            found = f"X has no value in columns {shown(names[empty].tolist())}"
+            fault = f"X has no value in columns {shown(names[empty].tolist())}"
             if empty.size == len(names):
-                raise ValueError(f"{found}, which are all; needed values: check how it was read")
-            warn_input(f"{found}, which have no effect; drop them, or check how it was read")
+                raise ValueError(f"{fault}, which are all; needed values: check how it was read")
+            warn_input(f"{fault}, which have no effect; drop them, or check how it was read")
         levels = self._levels_
         encoding = Encoding.of(data.X, levels.of_feature, levels.ordered, data.weight)
         self._encoding_ = encoding

@@ -213,8 +213,8 @@ def given_splits(model: object, X: Array, y: NDArray[Any], groups: Any) -> NDArr
         for k, (train, test) in enumerate(folds):
             out[train, 0, k], out[test, 1, k] = True, True
     except (IndexError, TypeError, ValueError) as error:
-        found = f"cv={shown(cv)} gives no pairs (train, test) of numbers of the {len(X)} rows"
-        raise ValueError(f"{found}: {error}") from None
+        fault = f"cv={shown(cv)} gives no pairs (train, test) of numbers of the {len(X)} rows"
+        raise ValueError(f"{fault}: {error}") from None
     return out
 
 

@@ -373,8 +373,8 @@ def inputs_of(tree: xr.DataTree, X: ArrayLike | None = None) -> Array:
     inputs = known if X is None else as_features(X, n_features=known.shape[1])
     if len(inputs) != n_obs:
         what = "its bases" if X is None else "X"
-        found = f"the result has {n_obs} rows and {what} {len(inputs)}"
-        raise ValueError(f"{found}; needed the training inputs as X")
+        fault = f"the result has {n_obs} rows and {what} {len(inputs)}"
+        raise ValueError(f"{fault}; needed the training inputs as X")
     return inputs
 
 

@@ -133,8 +133,8 @@ class MultinomialProbit(Discrete):
         """Return the unnamed random variable; raise where there are no classes."""
         latent = pt.as_tensor(latent)
         if latent.type.shape[-1:] in ((), (0,), (1,)):
-            found = f"latent has shape {latent.type.shape}"
-            raise ValueError(f"{found}; needed (..., n_classes), two classes or more")
+            fault = f"latent has shape {latent.type.shape}"
+            raise ValueError(f"{fault}; needed (..., n_classes), two classes or more")
         return super().dist([latent], **kwargs)
 
     def support_point(rv: TensorVariable, size: Any, latent: TensorVariable) -> TensorVariable:

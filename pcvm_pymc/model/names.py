@@ -97,8 +97,8 @@ class Names:
         if not isinstance(given, Variable):
             return given
         if given not in self.model.root.data_vars or given.owner is not None:
-            found = f"{name.removesuffix('_std')} is the variable {given.name or given!s}"
-            raise ValueError(f"{found}, no pm.Data of the model; needed one, an array or a table")
+            fault = f"{name.removesuffix('_std')} is the variable {given.name or given!s}"
+            raise ValueError(f"{fault}, no pm.Data of the model; needed one, an array or a table")
         self.given[name] = given
         return given.get_value()[()]
 
@@ -172,9 +172,9 @@ class Names:
         known = self.model.root.basic_RVs
         outside = [x.name for each in inner for x in random_parts(each) if x not in known]
         if outside:
-            found = f"{outside[0]!r} of another model" if outside[0] else "an unnamed prior"
+            fault = f"{outside[0]!r} of another model" if outside[0] else "an unnamed prior"
             raise ValueError(
-                f"{name} depends on {found}; needed variables of this one, or a prior by itself"
+                f"{name} depends on {fault}; needed variables of this one, or a prior by itself"
             )
         if not is_prior:
             return value

@@ -168,8 +168,8 @@ def _found(model: pm.Model) -> Parts:
             values[key] = graphs.number(x, f"{key} of the likelihood")
     likelihood = LIKELIHOODS[name](**values)
     if likelihood.n_scores != n_scores:
-        found = f"{observed.name!r} under {name!r} has {likelihood.n_scores} score(s)"
-        raise ValueError(f"{found}, and the weights have shape {shape}")
+        fault = f"{observed.name!r} under {name!r} has {likelihood.n_scores} score(s)"
+        raise ValueError(f"{fault}, and the weights have shape {shape}")
     if positive and sign is None:  # sizes without signs are weights that are all positive
         sign = np.ones(shape)
     if not positive and sign is not None:
@@ -320,8 +320,8 @@ def _latent_parts(
     inner = next(x for x in each if graphs.product(x))
     others = [x for x in each if x is not inner]
     if len(others) > 1 or any(graphs.product(x) for x in others):
-        found = f"the likelihood takes {len(each)} terms, of {graphs.made_of(each)}"
-        raise ValueError(f"{found}; needed dot(Phi, weight) + bias alone, {NUTS}")
+        fault = f"the likelihood takes {len(each)} terms, of {graphs.made_of(each)}"
+        raise ValueError(f"{fault}; needed dot(Phi, weight) + bias alone, {NUTS}")
     Phi, weight = graphs.product(inner)  # type: ignore[misc]
     if not graphs.random_parts(weight) and graphs.random_parts(Phi):  # dot(weight, Phi.T)
         Phi, weight = weight.T, Phi

@@ -69,8 +69,8 @@ def read(model: pm.Model, solver: str | None = None, parts: Parts | None = None)
         names = [rv.name for rv in parts.precisions]
         raise ValueError(f"explicit precisions {names}; needed precision='marginal', {NUTS}")
     if parts.width is not None and solver not in (None, "em", "gibbs"):
-        found = f"the kernel's width is a random variable, {parts.width.name!r}"
-        raise ValueError(f"{found}, which {solver!r} does not move; needed a number, {NUTS}")
+        fault = f"the kernel's width is a random variable, {parts.width.name!r}"
+        raise ValueError(f"{fault}, which {solver!r} does not move; needed a number, {NUTS}")
     taken = ("noise", "evidence")
     unknown = {k: x.name for k, x in parts.nuisances.items() if (k, solver) != taken}
     if unknown and solver is not None:
@@ -177,8 +177,8 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
     n_basis = graphs.shape_of(parts.weight)[0]
     n_signs = n_basis if parts.sign is None else len(parts.sign)
     if not n_basis == Phi.shape[1] == n_signs:
-        found = f"{Phi.shape[1]} basis functions, {n_basis} weights and {n_signs} signs, if any"
-        raise ValueError(f"the model has {found}; set all in one pm.set_data")
+        fault = f"{Phi.shape[1]} basis functions, {n_basis} weights and {n_signs} signs, if any"
+        raise ValueError(f"the model has {fault}; set all in one pm.set_data")
     given = (parts.sample_weight, parts.noise_std)
     rows = (None if x is None else np.broadcast_to(graphs.numbers(x), len(Phi)) for x in given)
     likelihood, label = observed_rows(parts.likelihood, label, *rows)

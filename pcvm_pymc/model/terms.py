@@ -309,8 +309,8 @@ def _compiled(plain: pm.Model, functions: list[_Function], start: PointType) -> 
             vector = 1.0 + mixed * pt.cos(pt.sqr(pt.arange(1.0, Phi.shape[0] + 1.0)))
             curved += _derivatives(-pt.dot(g, vector), [shift])
     except (NotImplementedError, NullTypeGradError) as error:
-        found = f"the log posterior lacks first or second derivatives ({error})"
-        raise ValueError(f"{found}; needed operations that have them, {NUTS}") from error
+        fault = f"the log posterior lacks first or second derivatives ({error})"
+        raise ValueError(f"{fault}; needed operations that have them, {NUTS}") from error
     zero = {s: pt.zeros(Phi.shape[0]) for s, Phi in zip(shifts, designs, strict=True)}
     rows = [*designs, *slopes, *curved]
     wanted = [([x], [logp, slope]), ([x, mixed], rows), ([x, direction], product)]
@@ -349,8 +349,8 @@ def _check_rows(function: _Function, curvature: Array, mixed: Array) -> None:
     """Raise unless products with the Hessian of the latent values are those with a diagonal."""
     vector = 1.0 + np.cos(np.arange(1.0, len(curvature) + 1.0) ** 2)
     if not _same(mixed, curvature * vector, np.abs(curvature).max(initial=0.0)):
-        found = f"rows of the latent function of {function.weight!r} are in one term"
-        raise ValueError(f"{found}; needed a log density row by row, {NUTS}")
+        fault = f"rows of the latent function of {function.weight!r} are in one term"
+        raise ValueError(f"{fault}; needed a log density row by row, {NUTS}")
 
 
 def _block(

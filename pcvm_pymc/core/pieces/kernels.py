@@ -260,9 +260,9 @@ def checked_values(Phi: Array) -> Array:
     """
     largest = float(np.abs(Phi).max(initial=0.0))
     if not largest <= _LARGEST:  # also for NaN
-        found = f"of size {largest:.3g}" if np.isfinite(largest) else "that are not finite"
+        fault = f"of size {largest:.3g}" if np.isfinite(largest) else "that are not finite"
         raise ValueError(
-            f"kernel returned values {found}; needed finite ones of at most {_LARGEST:g}: standardise X"
+            f"kernel returned values {fault}; needed finite ones of at most {_LARGEST:g}: standardise X"
         )
     return Phi
 

@@ -88,8 +88,8 @@ def as_noise_std(noise: Any, n_obs: int) -> Array:
     check_shape("noise", out.shape, (n_obs,), "standard deviation for each row of X")
     bad = np.flatnonzero(~((out > 0) & np.isfinite(out)))
     if bad.size:
-        found = f"noise has the value {out[bad[0]]:g} in row {bad[0]}"
-        raise ValueError(f"{found}; needed positive and finite numbers, in the unit of y")
+        fault = f"noise has the value {out[bad[0]]:g} in row {bad[0]}"
+        raise ValueError(f"{fault}; needed positive and finite numbers, in the unit of y")
     return out
 
 

@@ -181,8 +181,8 @@ def as_features(
     """
     out = as_finite(X, name, missing=missing)
     if out.ndim != 2:
-        found = f"{name} has {out.ndim} dimension(s), shape {out.shape}; needed (n_obs, n_features)"
-        raise ValueError(f"{found}. Reshape your data: one feature is {name}.reshape(-1, 1)")
+        fault = f"{name} has {out.ndim} dimension(s), shape {out.shape}; needed (n_obs, n_features)"
+        raise ValueError(f"{fault}. Reshape your data: one feature is {name}.reshape(-1, 1)")
     if 0 in out.shape:
         found = f"{out.shape[0]} row(s) of {out.shape[1]} feature(s) (shape={out.shape})"
         raise ValueError(f"{name} is empty: {found} while a minimum of 1 is required.")
@@ -256,8 +256,8 @@ def as_numbers(values: Any, name: str) -> Array:
         X = np.asarray(raw, dtype=float)
         if X.ndim == 2 and X.size and LARGEST < max(X.max(), -X.min()) < np.inf:
             row, column = np.unravel_index(np.abs(X).argmax(), X.shape)
-            found = f"{name} has the value {X[row, column]:.3g} in row {row}, column {column}"
-            raise ValueError(f"{found}; needed values up to {LARGEST:g}: scale the columns")
+            fault = f"{name} has the value {X[row, column]:.3g} in row {row}, column {column}"
+            raise ValueError(f"{fault}; needed values up to {LARGEST:g}: scale the columns")
         return X
     except (TypeError, ValueError, OverflowError) as error:
         if "not supported" in str(error) or str(error).startswith(f"{name} "):
@@ -302,8 +302,8 @@ def as_weights(weight: Any, n_obs: int, name: str = "sample_weight") -> Array:
     check_shape(name, out.shape, (n_obs,), "weight for each row of X")
     bad = np.flatnonzero(~((out >= 0) & (out <= MOST_COUNTS)))
     if bad.size:
-        found = f"{name} has the value {out[bad[0]]:g} in row {bad[0]}"
-        raise ValueError(f"{found}; needed numbers from 0 to {MOST_COUNTS:g}")
+        fault = f"{name} has the value {out[bad[0]]:g} in row {bad[0]}"
+        raise ValueError(f"{fault}; needed numbers from 0 to {MOST_COUNTS:g}")
     if not out.any():
         raise ValueError(f"{name} has zeros alone; needed at least one non-zero weight")
     return out
@@ -420,8 +420,8 @@ def as_labels(y: ArrayLike, n_obs: int, *, one_class: bool = False) -> tuple[Arr
     if len(classes) != 2:
         some = ", ".join(map(repr, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")
         more = "; for several use mpcvm_model or mrvm_model" * (len(classes) > 2)
-        found = f"Only binary classification is supported. y has {len(classes)} class(es) ({some})"
-        raise ValueError(f"{found}; needed exactly two{more}")
+        fault = f"Only binary classification is supported. y has {len(classes)} class(es) ({some})"
+        raise ValueError(f"{fault}; needed exactly two{more}")
     return np.where(labels == classes[1], 1.0, -1.0), classes
 
 
