@@ -39,7 +39,8 @@ MASKED = (
 PROGRESS = re.compile("[━█╸]|it/s")
 # what PyMC and this package say of a run, as they do to every user; all else on stderr is a warning
 MESSAGE = re.compile(
-    "Sampling|Initializing NUTS|Multiprocess sampling|Sequential sampling|NUTS: |Posterior restricted"
+    "Sampling|This takes about|Initializing NUTS|Multiprocess sampling|Sequential sampling|NUTS: |"
+    "Posterior restricted"
 )
 PAGES = (
     "README.md",

@@ -162,7 +162,7 @@ def test_few_draws_do_not_make_convergence_harder():
 
 LONG = {"method": "gibbs", "draws": 60, "thin": 1, "chains": 2, "random_seed": 3, **QUIET}
 # how often chains are advanced before the interrupt, in the first round and in the second: draws handed back
-PRESSED = [(29, {}, 21), (29, {"width": pm.LogNormal.dist(0.0, 0.5)}, 21), (69, {}, 60)]
+PRESSED = [(30, {}, 21), (30, {"width": pm.LogNormal.dist(0.0, 0.5)}, 21), (70, {}, 60)]
 
 
 @pytest.mark.parametrize(("n_blocks", "options", "n_draws"), PRESSED)

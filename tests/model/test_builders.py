@@ -285,8 +285,8 @@ def test_an_argument_without_effect_is_refused():
     with pm.Model():
         other = pm.LogNormal("w", 0.0, 1.0)
     for width in (other, 2.0 * other):
-        refused("width depends on w, which is no variable", pcvm_model, X, Y, width=width)
-    refused("an unnamed prior.* alone", pcvm_model, X, Y, width=2.0 * pm.Gamma.dist(3.0, 2.0))
+        refused("'w' of another model", pcvm_model, X, Y, width=width)
+    refused("an unnamed prior.* by itself", pcvm_model, X, Y, width=2.0 * pm.Gamma.dist(3.0, 2.0))
 
 
 def test_random_kernels_are_not_drawn_anew_in_predictions():
