@@ -23,10 +23,9 @@ def table(rows: Mapping[str, str]) -> str:
 def chosen(fit: Mapping[str, Any], kernel: Any) -> dict[str, str]:
     """Return names and values of what a fit chose, from its attributes and the kernel that was asked for."""
     shares, chains = dict[str, float](), fit["idata_"]["convergence"] if "idata_" in fit else None
-    parts = [(each.kernel.name, 1.0) for each in fit.get("components_", ())]
-    if parts:
-        parts = [(name, w) for (name, _), w in zip(parts, fit["component_weights_"], strict=True)]
-    elif chains is not None:
+    kernels = [each.kernel.name for each in fit.get("components_", ())]
+    parts = list(zip(kernels, fit.get("component_weights_", ()), strict=True))
+    if chains is not None and not parts:
         parts = list(zip(chains["kernel"].values, chains["share"].values, strict=True))
     for name, share in parts:
         shares[name] = shares.get(name, 0.0) + share

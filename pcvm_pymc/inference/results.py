@@ -24,6 +24,7 @@ from pcvm_pymc.model.bases import RANDOM_KERNEL, AnyKernel, recall_kernel
 from pcvm_pymc.model.coordinates import storable
 from pcvm_pymc.model.data import OF_ROWS
 from pcvm_pymc.model.graphs import numbers, random_parts
+from pcvm_pymc.model.names import Names, latent_functions
 from pcvm_pymc.model.parts import Parts, without_data
 
 _OWN = "own_terms"  # the attribute of results whose model has more than the family's
@@ -263,12 +264,11 @@ def record_model(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> xr.
 
 def _function_names(model: pm.Model) -> dict[str, str]:
     """Return the names of the latent function that a builder has added, where there is one."""
-    prefixes = [
-        name.removesuffix("hyperprior") for name in model.named_vars if name.endswith("hyperprior")
-    ]
-    if len(prefixes) != 1:
+    functions = latent_functions(model)
+    if len(functions) != 1:
         return {}
-    names = {key: prefixes[0] + key for key in DIMS} | {"latent": prefixes[0][:-1] or "latent"}
+    known = Names(model, functions[0]).known
+    names = {key: known(key) for key in DIMS} | {"latent": functions[0]}
     return {key: name for key, name in names.items() if name in model.named_vars}
 
 

@@ -159,10 +159,9 @@ def sample(
         if kwargs:
             raise ValueError(f"{sorted(kwargs)} are for NUTS; use method='nuts', or leave them out")
         if draws * thin > max_sweeps:
-            found = (
-                f"max_sweeps={max_sweeps} is below draws * thin = {draws} * {thin} = {draws * thin}"
-            )
-            raise ValueError(f"{found}; needed at least as many: raise it, or lower the others")
+            fault = f"max_sweeps={max_sweeps} is below draws * thin = {draws} * {thin}"
+            needed = "needed at least as many: raise it, or lower the others"
+            raise ValueError(f"{fault} = {draws * thin}; {needed}")
         run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, progressbar, quiet)
         return _sample_gibbs(model, parts, run, np.random.default_rng(random_seed))
     kwargs |= {"draws": draws, "tune": tune, "chains": chains, "cores": cores, "quiet": quiet}

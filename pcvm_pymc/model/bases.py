@@ -259,10 +259,9 @@ def choose_bases(
         given = {"basis": basis, "width": width, "kernel": None if is_rbf else kernel}
         for name, value in given.items():
             if value is not None:
-                found = (
-                    f"{name} was given with features={features!r}, found {validation.shown(value)}"
-                )
-                raise ValueError(f"{found}; needed features='kernel', or leave it out")
+                fault = f"{name} was given with features={features!r}, found"
+                needed = "features='kernel', or leave it out"
+                raise ValueError(f"{fault} {validation.shown(value)}; needed {needed}")
         return Bases(X, X, None, None, None, features)
     has_width = isinstance(kernel, kernels.KernelPiece | pm.gp.cov.Covariance)
     is_named = isinstance(width, str)

@@ -11,7 +11,7 @@ from pcvm_pymc.core.pieces.names import column_names, row_index
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, shown
 from pcvm_pymc.model.coordinates import storable
-from pcvm_pymc.model.names import Names, coordinates
+from pcvm_pymc.model.names import Names, coordinates, latent_functions
 
 # what a regression may have for each row, and what is put in its place for new ones
 OF_ROWS = {"sample_weight": 1.0, "noise_std": np.inf}  # a noise that is unknown: draws show it
@@ -26,9 +26,8 @@ class KernelModel(pm.Model):
 
     def set_data(self, name: str, values: Any, coords: Any = None) -> None:
         """Set data of the model; see `pymc.Model.set_data`."""
-        new = {"new_data": {name: values}, "coords": {}}
-        if name == "X":
-            new = new_data(self, values)
+        plain = {"new_data": {name: values}, "coords": {}}
+        new = new_data(self, values) if name == "X" else plain
         rows = "obs" in self.named_vars_to_dims.get(name, ())
         length = len(new["new_data"][name]) if rows else 0
         other = rows and length != len(self.coords["obs"])
@@ -87,9 +86,8 @@ def new_data(model: pm.Model, X_new: ArrayLike, *, name: str = "latent") -> dict
     model = as_model(model)
     names, builders = Names(model, name), Names(model)
     if names.latent not in model.named_vars:
-        known = [each.split("hyperprior") for each in model.named_vars]
-        found = [each[0][:-1] or "latent" for each in known if each[1:] == [""]]
-        raise ValueError(f"found no latent function {names.latent!r}; needed one of {found}")
+        known = latent_functions(model)
+        raise ValueError(f"found no latent function {names.latent!r}; needed one of {known}")
     columns = coordinates(model, names.known("feature"))
     frame = Frame.of(X_new, "X_new", columns, len(columns))
     values: dict[str, Any] = {names.container("X"): frame.values}

@@ -36,6 +36,12 @@ def adding_to(model: pm.Model) -> Iterator[pm.Model]:
         raise
 
 
+def latent_functions(model: pm.Model) -> list[str]:
+    """Return the names of the latent functions that builders have added to a model."""
+    ends = [x.removesuffix("hyperprior") for x in model.named_vars if x.endswith("hyperprior")]
+    return [each[:-1] or "latent" for each in ends]
+
+
 def coordinates(model: pm.Model, dim: str) -> NDArray[Any]:
     """Return the coordinates of a model's dim; numbers from 0 where it has none."""
     known = model.coords[dim]

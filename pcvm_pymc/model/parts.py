@@ -28,7 +28,6 @@ from pcvm_pymc.model.weighted import WeightedNormalRV, WeightedStudentTRV
 #: what a builder calls the observed variable, by what targets are
 OBSERVED = {"labels": "label", "classes": "label", "numbers": "target"}
 
-
 _log = logging.getLogger(__name__)
 
 
@@ -102,6 +101,12 @@ class Parts:
         nodes = (x.owner for x in ancestors([self.Phi]) if x.owner is not None)
         return next((node.inputs[:3] for node in nodes if isinstance(node.op, Matrix)), [])
 
+    def made_width(self, model: pm.Model) -> Variable | None:
+        """Return the deterministic that the width is, where it is an expression of variables."""
+        inside = set(ancestors([self.Phi]))
+        made = [x for x in model.deterministics if x in inside and x.type.ndim < 2]
+        return made[-1] if made else None  # the last one is made of the others
+
     def foreign(self, model: pm.Model) -> list[str]:
         """Return the names of what else is in the model."""
         known = {self.observed, self.weight, self.bias, self.width, self.rate}
@@ -112,7 +117,6 @@ class Parts:
     def names(self, model: pm.Model) -> dict[str, str]:
         """Return what the model calls the variables and data that builders call by the keys."""
         made = {graphs.peeled(x): str(x.name) for x in model.deterministics}
-        of_Phi = {*ancestors([self.Phi])} & {*model.deterministics}
         roles: dict[str, Any] = {
             **dict(zip(("X", "centres"), self.data, strict=False)),
             "latent": made.get(graphs.peeled(self.latent)),
@@ -121,7 +125,7 @@ class Parts:
             "bias": self.bias,
             "rate": self.rate,
             **self.nuisances,
-            "width": next((x for x in of_Phi if x.type.ndim < 2), self.width),
+            "width": self.width if (made_width := self.made_width(model)) is None else made_width,
         }
         roles["weight" if self.sign is None else "magnitude"] = self.weight
         named = {key: getattr(x, "name", x) for key, x in roles.items()}

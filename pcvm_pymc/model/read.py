@@ -163,9 +163,8 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
         width = graphs.numbers(known[0])[()] * 1.0 if known else np.nan
         Phi = graphs.numbers(parts.Phi)
     else:
-        inside = set(ancestors([parts.Phi]))
-        if any(x in inside and x.type.ndim < 2 for x in model.deterministics):
-            raise not_an_rbf([parts.width])  # which the width is made of
+        if parts.made_width(model) is not None:
+            raise not_an_rbf([parts.width])
         moves = _width_moves(parts.Phi, parts.width)
         width = np.clip(graphs.numbers(support_point(parts.width)), *moves.bounds)[()] * 1.0
         Phi = moves.basis(width)

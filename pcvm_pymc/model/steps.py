@@ -15,7 +15,7 @@ from pcvm_pymc.core.em.own_terms import rounds, start_of
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
 from pcvm_pymc.core.pieces.validation import check_instance, check_whole
 from pcvm_pymc.model.data import as_model
-from pcvm_pymc.model.parts import Parts, find_parts
+from pcvm_pymc.model.parts import Parts, find_parts, parts_of
 from pcvm_pymc.model.read import read
 from pcvm_pymc.model.terms import OwnTerms, read_any
 from pcvm_pymc.model.values import Value
@@ -106,10 +106,11 @@ class EMStep(BlockedStep):
         check_instance("options", options, EMOptions, "EMOptions", optional=True)
         self.options = EMOptions() if options is None else options
         self.options.check_in_memory()
-        found = read_any(self.model, self.options)
+        parts = parts_of(self.model)
+        found = read_any(self.model, self.options, parts)
         self._own = found if isinstance(found, OwnTerms) else None
         if not isinstance(found, OwnTerms):
-            self.problem, self._map = found, PointMap(self.model)
+            self.problem, self._map = found, PointMap(self.model, parts)
 
     def __new__(cls, model: pm.Model | None = None, options: EMOptions | None = None) -> Any:
         """Make the step as any object: PyMC makes its own for each variable."""
@@ -244,8 +245,8 @@ class PCVMGibbs(BlockedStep):
         if given != needed:
             raise ValueError(f"vars are {given}; needed all of the model's, {needed}")
         self.sweeps = sweeps
-        self.problem = GibbsProblem.of(read(model, "gibbs"))
         self._map = PointMap(model)
+        self.problem = GibbsProblem.of(read(model, "gibbs", self._map.parts))
         self.rng = get_random_generator(rng)
 
     def step(self, point: PointType) -> tuple[PointType, list[dict[str, int]]]:

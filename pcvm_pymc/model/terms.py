@@ -5,6 +5,7 @@ made of them, and what else is in the model, is its own: `pcvm_pymc.core.em.own_
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -45,9 +46,7 @@ _NEAR = 0.1  # of the start: where derivatives are compared
 _derivatives = partial(pt.grad, disconnected_inputs="ignore", return_disconnected="zero")
 
 
-def read_any(
-    model: pm.Model, options: EMOptions, parts: Parts | None = None
-) -> "Problem | OwnTerms":
+def read_any(model: pm.Model, options: EMOptions, parts: Parts | None) -> "Problem | OwnTerms":
     """Return what EM maximises: the problem of a model of the family, else any model's log posterior.
 
     Parameters
@@ -55,8 +54,8 @@ def read_any(
     model : pm.Model
     options : EMOptions
         Only the problem has a bound of the likelihood, which ``update="em"`` needs.
-    parts : Parts, optional
-        Of the model, where they were found already.
+    parts : Parts or None
+        Of the model; None where it is not of the family.
 
     Raises
     ------
@@ -64,10 +63,9 @@ def read_any(
         If it is of a row of the family that EM does not take, or has something that EM cannot move: what was
         found, what is needed, and what can take the model.
     """
-    try:
-        return read(model, "em", parts)
-    except NotOfFamilyError:
-        pass
+    if parts is not None:
+        with suppress(NotOfFamilyError):
+            return read(model, "em", parts)
     if options.update == "em":
         raise ValueError("update='em' needs a bound of the curvature; needed 'auto' or 'newton'")
     with pytensor.config.change_flags(cxx=""):  # constants are folded sooner than compiled
@@ -106,9 +104,9 @@ def _functions(model: pm.Model) -> list[_Function]:
             try:
                 sign, weight = signed(graphs.peeled(side))
                 found_prior, positive, variables = weight_prior(weight)
-            except ValueError:
-                positive, sign = False, np.empty(0)
-            if not positive and sign is not None:  # terms like any others, of either sign
+            except ValueError:  # terms like any others
+                continue
+            if not positive and sign is not None:  # of either sign
                 continue
             prior: Any = found_prior
             _check_prior(weight, prior, variables)

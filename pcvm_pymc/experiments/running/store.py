@@ -11,12 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.pieces.files import (
-    StoreError,
-    alone_in,
-    is_scratch,
-    write_atomically,
-)
+from pcvm_pymc.core.pieces.files import StoreError, alone_in, is_scratch, write_atomically
 from pcvm_pymc.experiments.errors import first_line
 from pcvm_pymc.experiments.protocols import Problem
 
