@@ -245,8 +245,8 @@ class PCVMGibbs(BlockedStep):
         if given != needed:
             raise ValueError(f"vars are {given}; needed all of the model's, {needed}")
         self.sweeps = sweeps
-        self._map = PointMap(model)
-        self.problem = GibbsProblem.of(read(model, "gibbs", self._map.parts))
+        self.problem = GibbsProblem.of(read(model, "gibbs", parts := find_parts(model)))
+        self._map = PointMap(model, parts)
         self.rng = get_random_generator(rng)
 
     def step(self, point: PointType) -> tuple[PointType, list[dict[str, int]]]:

@@ -153,8 +153,8 @@ def warn_unscaled(X: Array, columns: Sequence[Any] | None = None) -> None:
         return
     names = range(X.shape[1]) if columns is None else columns
     warn_input(
-        f"X is not scaled: column {names[wide]!s} has the standard deviation {spread[wide]:.3g}, column "
-        f"{names[narrow]!s} {spread[narrow]:.3g}; standardise the columns, as by StandardScaler()"
+        f"X's column {names[wide]!s} has the standard deviation {spread[wide]:.3g}, column {names[narrow]!s} "
+        f"{spread[narrow]:.3g}, so the latter hardly counts; standardise X, as by StandardScaler()"
     )
 
 
