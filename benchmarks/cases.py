@@ -152,8 +152,8 @@ def sweeps(X, y):
 
     model = pcvm_model(X, y, width=WIDTH, hyperprior="learned")
     once = {"method": "gibbs", "chains": 1, "cores": 1, "random_seed": 0, "quiet": True, "thin": 1}
-    sample(model, draws=10, tune=10, max_sweeps=20, progressbar=False, **once)  # compiles
-    return lambda: sample(model, draws=900, tune=100, max_sweeps=1000, progressbar=False, **once)
+    sample(model, draws=10, tune=10, max_iter=20, progressbar=False, **once)  # compiles
+    return lambda: sample(model, draws=900, tune=100, max_iter=1000, progressbar=False, **once)
 
 
 _FIT = "import numpy as np; X = np.random.default_rng(0).normal(size=(100, 2)); "

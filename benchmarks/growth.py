@@ -95,8 +95,8 @@ def sweeps(n=200, d=4, n_classes=2, basis=None):
     model = build(X, y, width=width(d), **more)
     once = {"method": "gibbs", "chains": 1, "cores": 1, "random_seed": 0, "quiet": True}
     once |= {"progressbar": False, "thin": 1}
-    pcvm_pymc.sample(model, draws=10, tune=10, max_sweeps=20, **once)
-    return lambda: pcvm_pymc.sample(model, draws=900, tune=100, max_sweeps=1000, **once)
+    pcvm_pymc.sample(model, draws=10, tune=10, max_iter=20, **once)
+    return lambda: pcvm_pymc.sample(model, draws=900, tune=100, max_iter=1000, **once)
 
 
 def predictions(rows=20_000, d=4, n_vectors=200, n_classes=2):

@@ -126,7 +126,7 @@ KINDS = {
 KIND_OF = {
     **{"X": "matrix", "y": "labels", "X_new": "rows", "model": "object", "options": "object"},
     **dict.fromkeys(("max_iter", "n_init", "n_basis", "draws", "chains", "thin"), "whole"),
-    **dict.fromkeys(("max_sweeps", "noise_period", "patience", "refresh_period"), "whole"),
+    **dict.fromkeys(("max_iter", "noise_period", "patience", "refresh_period"), "whole"),
     **dict.fromkeys(("likelihood", "estimation", "update", "link"), "choice"),
     **dict.fromkeys(("method", "features", "prior", "precision", "support", "over"), "choice"),
     **dict.fromkeys(("kernel_dtype", "nuts_sampler"), "choice"),
@@ -171,7 +171,7 @@ def _three():
 
 
 _QUIET = {"progressbar": False, "quiet": True, "cores": 1, "random_seed": 1}
-_SHORT = {"method": "gibbs", "draws": 10, "tune": 10, "chains": 2, "thin": 1, "max_sweeps": 40}
+_SHORT = {"method": "gibbs", "draws": 10, "tune": 10, "chains": 2, "thin": 1, "max_iter": 40}
 _SHORT |= _QUIET
 
 
@@ -322,7 +322,7 @@ def _inference(known):
         "fit_evidence": ({"model": known["rvm"]}, "model, method, options"),
         "sample": (
             {**of_model, **_SHORT},
-            "model, method, draws, chains, thin, max_sweeps, tune: whole or 0, cores, random_seed, "
+            "model, method, draws, chains, thin, max_iter, tune: whole or 0, cores, random_seed, "
             "target_accept, nuts_sampler, progressbar, quiet",
         ),
         "predict": ({"result": known["map"], "X_new": X}, "result, X_new, star"),

@@ -364,7 +364,7 @@ def test_gibbs_samples_or_is_refused_by_name(key, likelihood, prior):
     """Where the row has Gibbs and the responses can be drawn; else the refusal names row or piece."""
     row = pcvm.FAMILY[key]
     if "gibbs" in row.samplers and prior == "gamma" and likelihood in AUGMENTED:
-        tree = draws_of(key, likelihood, prior, method="gibbs", max_sweeps=60)
+        tree = draws_of(key, likelihood, prior, method="gibbs", max_iter=60)
         assert tree["posterior"].attrs["sampler"].startswith("Gibbs")
         return
     names = row.name if "gibbs" not in row.samplers else f"a {likelihood}|a {prior} prior"

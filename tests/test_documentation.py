@@ -92,7 +92,7 @@ def test_blocks_of_a_page_run_one_after_the_other(path, monkeypatch, tmp_path):
         return nuts(model, parts, "pymc", **given | few | SHALLOW)
 
     def few_by_gibbs(model, parts, run, rng):
-        return gibbs(model, parts, replace(run, **few, max_sweeps=100), rng)
+        return gibbs(model, parts, replace(run, **few, max_iter=100), rng)
 
     monkeypatch.setattr(sampling, "_sample_nuts", few_by_nuts)
     monkeypatch.setattr(sampling, "_sample_gibbs", few_by_gibbs)

@@ -136,7 +136,7 @@ def test_draws_of_any_index_come_back(name, method, tmp_path):
     table = TABLE.set_axis(INDEX[name][0])
     model = pcvm.pcvm_model(table, Y.to_numpy(), width=1.2, basis=4, signs="both")
     few = {"draws": 10, "tune": 5, "chains": 1, "random_seed": 1, "quiet": True}
-    few |= {"max_treedepth": 2} if method == "nuts" else {"max_sweeps": 100}
+    few |= {"max_treedepth": 2} if method == "nuts" else {"max_iter": 100}
     drawn = pcvm.sample(model, method=method, **few)
     for end in ("zarr", "nc"):
         back = pcvm.load(pcvm.save(drawn, tmp_path / f"drawn.{end}"))

@@ -175,7 +175,7 @@ def compare(
     >>> X = np.random.default_rng(0).normal(size=(12, 2))
     >>> y = np.arange(12) % 2
     >>> model = pcvm_model(X, y, width=1.0)
-    >>> fast = {"draws": 20, "max_sweeps": 200, "cores": 1, "quiet": True}
+    >>> fast = {"draws": 20, "max_iter": 200, "cores": 1, "quiet": True}
     >>> posterior = sample(model, random_seed=1, **fast)
     >>> mode = find_map_em(model, progressbar=False)
     >>> compare(mode, posterior, X, y).table.index.tolist()

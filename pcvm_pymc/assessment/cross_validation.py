@@ -191,7 +191,7 @@ def kfold(
     >>> X = np.random.default_rng(0).normal(size=(12, 2))
     >>> y = np.arange(12) % 2
     >>> model = pcvm_model(X, y, width=1.0)
-    >>> fast = {"draws": 20, "max_sweeps": 200, "cores": 1, "quiet": True}
+    >>> fast = {"draws": 20, "max_iter": 200, "cores": 1, "quiet": True}
     >>> posterior = sample(model, random_seed=1, **fast)
     >>> found = kfold(posterior, X, y, cv=2, random_seed=1, **fast)
     >>> found.table.index.tolist()

@@ -194,7 +194,7 @@ def _fit_posteriors(scored: Scored, parts: list[Any]) -> list[Any]:
     length = {"draws": options.draws, "tune": options.draws, "chains": options.chains}
     with scored.console.status("compiling the sampler"):  # no posterior's seconds contain it
         X, y, *_ = parts[0]
-        _sampled(X, y, 0, None, draws=1, tune=0, chains=1, thin=1, max_sweeps=1)
+        _sampled(X, y, 0, None, draws=1, tune=0, chains=1, thin=1, max_iter=1)
     for split, (X, y, X_test, _) in enumerate(parts[: options.posteriors]):
         began = time.process_time()
         with scored.console.status(f"posterior {split + 1} of {options.posteriors}"):

@@ -6,10 +6,15 @@ one of, and solvers and samplers take what a row allows them.
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from pcvm_pymc.core.pieces.centres import SignRule, class_signs, label_signs
 from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.row_weights import Weighted
 from pcvm_pymc.core.problem import Problem
+
+#: names of the likelihoods whose latent responses can be drawn
+AUGMENTED = ("label noise", "probit")
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,8 @@ class System:
         scores; None leaves the weights free.
     solvers : tuple of str
         What finds its point estimate, the paper's own first: ``"em"``, ``"evidence"`` or ``"bottom-up"``.
-    samplers : tuple of str
-        ``"nuts"``, and ``"gibbs"`` where there is one.
+    any_sign : bool
+        Whether weights may also be free under a sign rule.
     source : str
     shared : bool
         Whether the scores share what drops a basis.
@@ -42,8 +47,8 @@ class System:
     likelihoods: tuple[str, ...]
     priors: tuple[str, ...]
     solvers: tuple[str, ...]
-    samplers: tuple[str, ...] = ("nuts",)
     signs: SignRule | None = None
+    any_sign: bool = False
     shared: bool = False
     hyperprior: str = "default"
 
@@ -52,12 +57,21 @@ class System:
         """The system's own likelihood."""
         return self.likelihoods[0]
 
+    @property
+    def samplers(self) -> tuple[str, ...]:
+        """Names of the samplers of its posterior, see `sampler_of`."""
+        gibbs = self.signs is not None and {*AUGMENTED} & {*self.likelihoods}
+        return (*(("gibbs",) if gibbs else ()), "hmc", "nuts")
+
     def admits(self, problem: Problem) -> bool:
         """Whether a problem's pieces are the row's."""
         return (
             problem.likelihood.name in self.likelihoods
             and problem.hyperprior.name in self.priors
-            and problem.is_signed == (self.signs is not None)
+            and (
+                problem.is_signed == (self.signs is not None)
+                or (self.any_sign and not problem.is_signed)
+            )
         )
 
 
@@ -70,8 +84,8 @@ FAMILY = {
         likelihoods=("probit", "logit", "label noise", "normal-probability"),
         priors=("gamma", "half-horseshoe", "laplace"),
         signs=label_signs,
+        any_sign=True,
         solvers=("em", "bottom-up"),
-        samplers=("nuts", "gibbs"),
         source="Chen, Tino & Yao (2009)",
         hyperprior="learned",
     ),
@@ -102,8 +116,8 @@ FAMILY = {
         likelihoods=("multinomial probit",),
         priors=("gamma",),
         signs=class_signs,
+        any_sign=True,
         solvers=("em",),
-        samplers=("nuts", "gibbs"),
         source="Lyu et al. (2020), Algorithm 1",
         hyperprior="learned",
     ),
@@ -113,7 +127,6 @@ FAMILY = {
         priors=("gamma",),
         signs=class_signs,
         solvers=("bottom-up",),
-        samplers=("nuts", "gibbs"),
         source="Lyu et al. (2020), Algorithm 2",
         hyperprior="learned",
     ),
@@ -140,14 +153,43 @@ def systems_of(problem: Problem) -> tuple[System, ...]:
     return tuple(row for row in FAMILY.values() if row.admits(problem))
 
 
+def sampler_of(problem: Problem) -> tuple[str, str]:
+    """Return the sampler that draws a problem's posterior soonest, and why; one rule for all rows.
+
+    Signs of the labels make many weights of one sign add up, each nearly free to be zero: there single
+    updates given latent responses mix, and trajectories do not. Weights of either sign, any likelihood and
+    rows with weights are drawn along trajectories, several chains at a time. What has an unknown parameter
+    besides scale, width and noise, or signs that neither suits, is left to NUTS. Measured in
+    ``benchmarks/README.md``.
+    """
+    prior, likelihood = problem.hyperprior, problem.likelihood
+    flip = float(getattr(likelihood, "flip", 0.0))
+    unknown = np.isnan(flip) or np.isnan(getattr(likelihood, "degrees", 1.0))
+    if unknown or not prior.is_proper or prior.name == "half-horseshoe":
+        return (
+            "nuts",
+            f"a {likelihood.name} likelihood with an unknown parameter, or a {prior.name} prior",
+        )
+    augmented = likelihood.name in AUGMENTED and not isinstance(likelihood, Weighted)
+    if problem.is_signed and augmented and prior.name == "gamma" and problem.bias == "prior":
+        return "gibbs", "signs of labels and latent responses that can be drawn"
+    if problem.is_signed and problem.moves is not None:
+        return (
+            "nuts",
+            "signs of labels and an unknown width, without latent responses that can be drawn",
+        )
+    signs = "weights of known signs" if problem.is_signed else "weights of either sign"
+    return "hmc", f"{signs}, precisions integrated out"
+
+
 def check_solver(problem: Problem, solver: str) -> None:
-    """Raise unless a row that the problem is one of allows a solver or sampler.
+    """Raise unless a row that the problem is one of allows a solver, or the sampler draws from it.
 
     Parameters
     ----------
     problem : Problem
     solver : str
-        One of the names of `System.solvers` and `System.samplers`.
+        One of the names of `System.solvers`, or ``"gibbs"`` or ``"hmc"``.
 
     Raises
     ------
@@ -156,21 +198,20 @@ def check_solver(problem: Problem, solver: str) -> None:
     """
     if solver == "em":
         check_mode(problem)
-    rows = systems_of(problem)
-    if any(solver in (*row.solvers, *row.samplers) for row in rows):
-        if solver == "gibbs" and isinstance(problem.likelihood, Weighted):
-            raise ValueError(
-                "the rows have weights, which 'gibbs' does not take; use 'em', 'evidence' or 'bottom-up'"
-            )
+    rows, sampler = systems_of(problem), sampler_of(problem)
+    taken = {each for row in rows for each in row.solvers} | ({sampler[0]} if rows else set())
+    if "gibbs" in taken and problem.moves is None:  # two ways of one posterior
+        taken.add("hmc")
+    if solver in taken:
         return
     signs = "signed" if problem.is_signed else "free"
     pieces = f"a {problem.likelihood.name} likelihood, a {problem.hyperprior.name} prior and {signs} weights"
     if not rows:
         raise ValueError(f"{pieces} are no row of FAMILY together; sample with method='nuts'")
     names = dict.fromkeys(row.name for row in rows)
-    allowed = dict.fromkeys(each for row in rows for each in (*row.solvers, *row.samplers))
+    allowed = " or ".join(sorted({*taken, "nuts"}))
     raise ValueError(
-        f"{pieces} are of {' or '.join(names)}, which {solver!r} does not take; use {' or '.join(allowed)}"
+        f"{pieces} are of {' or '.join(names)}, which {solver!r} does not take; use {allowed}"
     )
 
 

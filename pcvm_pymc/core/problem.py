@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,32 @@ class Status(Enum):
     def __reduce__(self) -> tuple[type["Status"], tuple[str]]:
         """Return how skops makes it again; pickle has its own way."""
         return type(self), (self.value,)
+
+
+class Values(NamedTuple):
+    """States of chains in the model's own terms; leading dimensions are those of states.
+
+    Attributes
+    ----------
+    weight : ndarray, shape (..., n_basis, n_scores)
+    bias : ndarray, shape (..., n_scores)
+    rate : ndarray, shape (...)
+        d of the weights' hyperprior, a constant where it is not learned; 1 under a Laplace, which has none.
+    noise : ndarray, shape (...)
+        Scale of targets that are numbers, a constant where it is known; else 1.
+    width : ndarray, shape (...) or (..., n_features), optional
+        Where it is unknown.
+    """
+
+    weight: Array
+    bias: Array
+    rate: Array
+    noise: Array
+    width: Any = None
+
+    def latent(self, Phi: Array) -> Array:
+        """Return the latent function of each state, shape (..., n_rows, n_scores)."""
+        return np.asarray(np.matmul(Phi, self.weight) + self.bias[..., None, :])
 
 
 class Ended:
@@ -167,6 +193,26 @@ class Problem:
         known = replace(prior, d=prior.c, rate_shape=None)
         density = log_gamma_density(known.d, prior.rate_shape, prior.rate_shape / prior.d)
         return replace(self, hyperprior=known, log_rate_density=float(density))
+
+    def latent(self, values: Values) -> Array:
+        """Return the rows' latent values in states, shape (..., n_obs, n_scores), each at its own width."""
+        if values.width is None:
+            return values.latent(self.Phi)
+        shape = values.rate.shape
+        widths = values.width.reshape(-1, *values.width.shape[len(shape) :])
+        of_one = (x.reshape(-1, *x.shape[len(shape) :]) for x in (values.weight, values.bias))
+        each = zip(*of_one, widths, strict=True)
+        flat = np.stack([self.moves.basis(at[()]) @ w + b for w, b, at in each])
+        return flat.reshape(*shape, *flat.shape[1:])
+
+    def log_density(self, values: Values, latent: Array) -> Array:
+        """Return log densities of the rows at latent values of states, shape (..., n_obs)."""
+        flat = latent.reshape(-1, *latent.shape[values.rate.ndim :])
+        flat = flat[..., 0] if flat.shape[2] == 1 else flat
+        known = [self.likelihood.with_noise(noise) for noise in values.noise.ravel().tolist()]
+        each = zip(known, flat, strict=True)
+        density = np.stack([likelihood.log_density(f, self.label) for likelihood, f in each])
+        return density.reshape(*values.rate.shape, -1)
 
     def log_prior(self, weight: Array, bias: Any) -> float:
         """Return log p(w) + log p(b) (+ log p(d)), precisions integrated out; a free or no bias adds 0."""

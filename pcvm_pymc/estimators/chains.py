@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from sklearn.utils import gen_batches
 
-from pcvm_pymc.core.hamiltonian import STATISTICS, HamiltonianChains, LogPosterior, Values
+from pcvm_pymc.core.hamiltonian import HamiltonianChains, LogPosterior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS, threads
+from pcvm_pymc.core.problem import Values
 
 #: chains; transitions before the first state that is kept; states of a chain to judge by
 N_CHAINS, WARM_UP, N_STATES = 4, 300, 500
@@ -18,7 +18,6 @@ N_CHAINS, WARM_UP, N_STATES = 4, 300, 500
 MOST_RHAT, LEAST_ESS = 1.01, 400.0
 _LEAST_STATES = 100  # of a chain at a width, whatever its share
 _JUDGED = 200  # values of the latent function, at most, by which convergence is judged
-_TOGETHER = 50  # states whose density is computed at a time
 _MOST_STATES = 2000  # of a chain in memory: beyond, every other is kept
 
 
@@ -73,9 +72,10 @@ class Chains:
 
     Attributes
     ----------
-    states : ndarray, shape (n_chains, n_states, n_parameters)
-    known : ndarray, shape (n_chains, n_states, n_statistics)
-        `STATISTICS` of the trajectories that end there.
+    drawn : Values
+        Shapes begin with (n_chains, n_states).
+    known : dict of str to ndarray, shape (n_chains, n_states)
+        Statistics of the trajectories that end there.
     n_iter : int
         Transitions of each chain, warm-up included.
     """
@@ -87,39 +87,42 @@ class Chains:
         self._chains = HamiltonianChains(density, rng, N_CHAINS)
         self._n_warm_up = min(WARM_UP, max_iter // 2)
         self._n_states = min(max(n_states, _LEAST_STATES), max_iter - self._n_warm_up)
-        self.n_iter, self.states, self.known = 0, np.empty((N_CHAINS, 0, 0)), np.empty(0)
+        self.n_iter, self.drawn = 0, Values(*[np.empty((N_CHAINS, 0))] * 4)
+        self.known: dict[str, Array] = {}
 
     def run(self) -> bool:
         """Take as many transitions again, if `max_iter` leaves room for them; return whether it does."""
         if not self.n_iter:
             self._chains.warm_up(self._n_warm_up)
-            self.states, self.known = self._chains.draw(self._n_states)
+            self.drawn, self.known = self._chains.draw(self._n_states)
             self.n_iter = self._n_warm_up + self._n_states
             return True
         more = self.n_iter - self._n_warm_up
         if self.n_iter + more > self._max_iter:
             return False
-        n_states = self.states.shape[1]
-        new = self._chains.draw(n_states, more // n_states)
+        n_states = self.drawn.rate.shape[1]
+        drawn, known = self._chains.draw(n_states, more // n_states)
         step = 2 if 2 * n_states >= _MOST_STATES else 1
-        pairs = zip((self.states, self.known), new, strict=True)
-        self.states, self.known = (np.concatenate(x, 1)[:, step - 1 :: step] for x in pairs)
+
+        def both(old: Array, new: Array) -> Array:
+            return np.concatenate([old, new], axis=1)[:, step - 1 :: step]
+
+        self.drawn = Values(*map(both, self.drawn[:4], drawn[:4]))
+        self.known = {name: both(x, known[name]) for name, x in self.known.items()}
         self.n_iter += more
         return True
 
     def values(self, n: int) -> Values:
         """Return the values of some states of each chain, chains one after the other."""
-        return self.density.values(spaced(self.states, n).reshape(-1, self.states.shape[2]))
+        return Values(*(np.concatenate(spaced(x, n)) for x in self.drawn[:4]))
 
     def statistics(self, n: int) -> dict[str, Array]:
-        """Return `STATISTICS` and the log density ``lp`` of the same states, shape (n_chains * n,) each."""
-        states, known = (np.concatenate(spaced(x, n)) for x in (self.states, self.known))
-        density = [self.density(states[some])[0] for some in gen_batches(len(states), _TOGETHER)]
-        return {"lp": np.concatenate(density), **dict(zip(STATISTICS, known.T, strict=True))}
+        """Return statistics of the same states, shape (n_chains * n,) each."""
+        return {name: np.concatenate(spaced(x, n)) for name, x in self.known.items()}
 
     def latent(self) -> Array:
         """Return the latent function by which they are judged, shape (n_chains, n_states, n_values)."""
-        Phi, n_states = self.density.problem.Phi, self.states.shape[1]
+        Phi, n_states = self.density.problem.Phi, self.drawn.rate.shape[1]
         rows = Phi[:: -(-len(Phi) * self.density.problem.n_scores // _JUDGED)]
         latent = self.values(n_states).latent(rows)
         if latent.shape[2] > 1:  # a common shift of all scores does not show

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.utils import gen_batches
 
-from pcvm_pymc.core.hamiltonian import Values
 from pcvm_pymc.core.pieces.centres import Centres
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
@@ -24,6 +23,7 @@ from pcvm_pymc.core.probabilities import (
     log_normalised,
     normalised,
 )
+from pcvm_pymc.core.problem import Values
 from pcvm_pymc.estimators.chains import N_CHAINS, by_time
 from pcvm_pymc.estimators.predictors import Average, Predictor
 from pcvm_pymc.estimators.training import TrainingData

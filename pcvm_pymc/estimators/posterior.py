@@ -8,7 +8,7 @@ from typing import Any, override
 import numpy as np
 from sklearn.base import is_classifier
 
-from pcvm_pymc.core.hamiltonian import LogPosterior, Values
+from pcvm_pymc.core.hamiltonian import LogPosterior
 from pcvm_pymc.core.pieces.centres import MEANS, Centres, as_centres, choose_means
 from pcvm_pymc.core.pieces.kernels import FeatureColumns, Precomputed
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
@@ -22,7 +22,7 @@ from pcvm_pymc.core.pieces.priors import (
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.row_weights import against_rest
 from pcvm_pymc.core.pieces.validation import as_seed, check_whole
-from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.core.problem import Problem, Status, Values
 from pcvm_pymc.estimators.base import STREAMED
 from pcvm_pymc.estimators.chains import (
     LEAST_ESS,
@@ -257,9 +257,9 @@ class PCVMPosterior(Posterior):
         if not is_named(self.hyperprior, "default"):
             return named_hyperprior(self.hyperprior, self.model._system.priors)
         if sign is None and len(self.model.classes_) == 2:
-            return Hyperprior.learned(Phi, None, c=5.0)
+            return Hyperprior.learned(Phi, None)
         if sign is None:
-            prior = Hyperprior.learned(Phi, None, latent_size=2.0 * LATENT_SIZE, c=5.0)
+            prior = Hyperprior.learned(Phi, None, latent_size=2.0 * LATENT_SIZE)
             return replace(prior, e=5.0, f=1.0)
         each = [Hyperprior.learned(Phi, one) for one in sign.reshape(len(sign), -1).T]
         return replace(each[0], d=float(np.mean([one.d for one in each])))

@@ -1,4 +1,4 @@
-"""Whether chains have converged: one verdict, for `sample`, its rounds of Gibbs draws and `compare`."""
+"""Whether chains have converged: one verdict, for `sample`, its rounds of draws and `compare`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,9 +47,11 @@ class Convergence:
 
     def __str__(self) -> str:
         if not self.ok:
-            verdict = "NOT converged: draw more, raise max_sweeps (Gibbs) or target_accept (NUTS)"
+            verdict = (
+                "NOT converged: draw more, raise max_iter (Gibbs, HMC) or target_accept (NUTS)"
+            )
         elif self.divergences:
-            verdict = "converged, but with divergences: raise target_accept"
+            verdict = "converged, but with divergences: raise target_accept (NUTS) or draw more"
         else:
             verdict = "converged"
         noun = "divergence" if self.divergences == 1 else "divergences"

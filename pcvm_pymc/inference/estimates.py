@@ -240,7 +240,7 @@ def fit_evidence(
         )
     solve: Callable[..., Any] = partial(core.fit_bottom_up, problem)
     if is_rvm:
-        given, prior = core.EvidenceProblem.of(problem), _noise_prior(model, parts)
+        given, prior = core.EvidenceProblem.of(problem), noise_prior(model, parts)
         solve = partial(core.fit_rvm, given, method=method, noise_prior=prior)
     result, seconds = timed(lambda: solve(options=options), "evidence")
     values, groups = _of_rvm(parts, model, result) if is_rvm else ({}, {})
@@ -250,7 +250,7 @@ def fit_evidence(
     return pack_point(model, parts, point, result, groups, trace="evidence_trace", **how)
 
 
-def _noise_prior(model: pm.Model, parts: Parts) -> core.NoisePrior | None:
+def noise_prior(model: pm.Model, parts: Parts) -> core.NoisePrior | None:
     """Return the prior of an unknown noise; None for the builders' default, which counts as flat."""
     noise = parts.nuisances.get("noise")
     if noise is None:

@@ -1,8 +1,7 @@
-"""The posterior by NUTS or Gibbs, always checked for convergence."""
+"""The posterior by Gibbs, Hamiltonian Monte Carlo or NUTS, always checked for convergence."""
 
 import logging
 import time
-from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
@@ -12,12 +11,14 @@ from joblib import cpu_count
 from numpy.typing import NDArray
 from pymc.stats.convergence import log_warnings, warn_divergences, warn_treedepth
 
-from pcvm_pymc.core.gibbs import GibbsProblem
+from pcvm_pymc.core.family import check_solver, sampler_of
 from pcvm_pymc.core.pieces import validation
+from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.inference import results
-from pcvm_pymc.inference.chains import Drawn, GibbsRun, compile_sweeps, run_chains
+from pcvm_pymc.inference.chains import Drawn, Run, run_chains, seconds_of
 from pcvm_pymc.inference.convergence import convergence, keeping
 from pcvm_pymc.inference.display import Result
+from pcvm_pymc.inference.estimates import noise_prior
 from pcvm_pymc.inference.prediction import Seed
 from pcvm_pymc.inference.progress import WITHOUT_WIDGETS, progress_bars
 from pcvm_pymc.model.data import as_model
@@ -29,13 +30,14 @@ from pcvm_pymc.model.read import read, warn_if_counted_twice
 # a child of PyMC's logger: shown where PyMC's own messages are, and silenced with them
 _log = logging.getLogger("pymc.pcvm_pymc")
 
-type Method = Literal["auto", "gibbs", "nuts"]
-
-#: what to do where weights of known signs, of several classes, do not converge
-_OF_CLASSES = (
-    "; chains of several classes mix better without signs of the weights: "
-    "MPCVMClassifier(estimation='posterior')"
-)
+#: what to do where weights of known signs do not converge
+_OF_SIGNS = "; chains mix better without signs of the weights: basis='kmeans', signs='both'"
+#: what a sampler takes where nothing is said
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "gibbs": {"tune": 1000, "thin": 10, "max_iter": 200_000},
+    "hmc": {"tune": 300, "thin": 1, "max_iter": 20_000},
+    "nuts": {"tune": 1000, "target_accept": 0.95, "nuts_sampler": "pymc"},
+}
 # of NUTS: seconds of compilation, gradients of a draw, and seconds of one, with those of a value of the basis
 # functions, where weights are half-Student-t; measured on two cores
 _COMPILATION, _STEPS, _OVERHEAD, _PER_VALUE = 15.0, 128, 1e-4, 4e-9
@@ -46,16 +48,16 @@ _NUTS_SAMPLERS = ("pymc", "nutpie", "numpyro", "blackjax")
 def sample(
     model: pm.Model | None = None,
     *,
-    method: Method = "auto",
+    method: Literal["auto", "gibbs", "hmc", "nuts"] = "auto",
     draws: int = 1000,
-    tune: int = 1000,
+    tune: int | None = None,
     chains: int = 4,
     cores: int | None = None,
     random_seed: Seed = None,
-    thin: int = 10,
-    max_sweeps: int = 200_000,
-    target_accept: float = 0.95,
-    nuts_sampler: str = "pymc",
+    thin: int | None = None,
+    max_iter: int | None = None,
+    target_accept: float | None = None,
+    nuts_sampler: str | None = None,
     progressbar: bool = True,
     quiet: bool = False,
     **kwargs: Any,
@@ -69,28 +71,32 @@ def sample(
     ----------
     model : pm.Model, optional
         From a builder; default: the model on the context stack.
-    method : {"auto", "gibbs", "nuts"}
-        ``"gibbs"`` is this package's own sampler, for a Gamma hyperprior and a fixed width or an RBF's
-        unknown one; ``"nuts"`` takes any model. ``"auto"`` takes Gibbs where it can, and says why
-        (`choose_method`); where a `nuts_sampler` is named, NUTS.
-    draws, tune, chains : int
-        Draws kept of each chain, steps before the first, and chains.
+    method : {"auto", "gibbs", "hmc", "nuts"}
+        Gibbs sampling is for weights with the signs of labels, Hamiltonian Monte Carlo (``"hmc"``) for
+        weights of either sign, any likelihood of the family and rows with weights; both take a fixed width or
+        an RBF's or Laplacian's unknown one. NUTS takes any model. ``"auto"`` takes what draws soonest, and
+        says why (`choose_method`); where a `nuts_sampler` is named, NUTS.
+    draws, chains : int
+        Draws kept of each chain, and chains.
+    tune : int, optional
+        Iterations before the first draw. Default: 1000, of ``"hmc"`` 300.
     cores : int, optional
-        Chains that run at the same time. Default: as many as there are processors for this process.
+        Chains that run at the same time; those of ``"hmc"`` advance together, on one. Default: as many as
+        there are processors for this process.
     random_seed : int or numpy.random.Generator, optional
-        The same seed gives the same Gibbs draws on one machine; NUTS' draws also depend on the
-        compiled code.
-    thin : int
-        Gibbs: sweeps for each draw, to begin with.
-    max_sweeps : int
-        Gibbs: while r-hat of the latent function or of an unknown width is above 1.01, or their effective
-        sample size below 400, `thin` doubles and chains go on, until one would exceed this many sweeps.
-        What was drawn first becomes warm-up then, what was drawn later stays, thinned. Where few draws
-        are asked for, convergence is judged on the states between them as well. At least ``draws * thin``.
-    target_accept : float
-        NUTS: higher than PyMC's default, since the half-Student-t weights have a narrow neck at zero.
-    nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}
-        The last two run on JAX, and do not take the multinomial probit of several classes.
+        The same seed gives the same draws on one machine; NUTS' draws also depend on the compiled code.
+    thin : int, optional
+        Gibbs and HMC: iterations for each draw, to begin with. Default: 10 sweeps, or one trajectory.
+    max_iter : int, optional
+        Gibbs and HMC: while r-hat of the latent function or of an unknown width is above 1.01, or their
+        effective sample size below 400, `thin` doubles and chains go on, until one would exceed this many
+        iterations. What was drawn first becomes warm-up then, what was drawn later stays, thinned. Where few
+        draws are asked for, convergence is judged on the states between them as well. At least
+        ``draws * thin``. Default: 200,000 sweeps, or 20,000 trajectories.
+    target_accept : float, optional
+        NUTS. Default: 0.95, higher than PyMC's, since the half-Student-t weights have a narrow neck at zero.
+    nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, optional
+        Default: ``"pymc"``. The last two run on JAX, and do not take the multinomial probit.
     progressbar : bool
     quiet : bool
         No progress bar and no message but warnings.
@@ -113,7 +119,8 @@ def sample(
     References
     ----------
     J. H. Albert and S. Chib (1993), "Bayesian analysis of binary and polychotomous response data", JASA
-    88 (Gibbs); M. D. Hoffman and A. Gelman (2014), "The No-U-Turn sampler", JMLR 15 (NUTS).
+    88 (Gibbs); R. M. Neal (2011), "MCMC using Hamiltonian dynamics", Handbook of Markov Chain Monte Carlo
+    (HMC); M. D. Hoffman and A. Gelman (2014), "The No-U-Turn sampler", JMLR 15 (NUTS).
 
     Examples
     --------
@@ -128,52 +135,44 @@ def sample(
     """
     model = as_model(model)
     parts = parts_of(model)
+    if nuts_sampler is not None:
+        validation.check_choice("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)
     _check_model(model, parts, nuts_sampler)
-    validation.check_choice("method", method, ("auto", "gibbs", "nuts"))
-    positive = {"draws": draws, "chains": chains, "thin": thin, "max_sweeps": max_sweeps}
-    for name, value in positive.items():
+    validation.check_choice("method", method, ("auto", *_DEFAULTS))
+    for name, value in {"draws": draws, "chains": chains}.items():
         validation.check_whole(name, value, 1)
-    validation.check_whole("tune", tune, 0)
-    validation.check_whole("cores", cores, 1, optional=True)
+    for name, limit in {"cores": cores, "thin": thin, "max_iter": max_iter}.items():
+        validation.check_whole(name, limit, 1, optional=True)
+    validation.check_whole("tune", tune, 0, optional=True)
     validation.check_seed("random_seed", random_seed)
-    validation.check_real("target_accept", target_accept, below=1.0)
-    validation.check_choice("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)
+    if target_accept is not None:
+        validation.check_real("target_accept", target_accept, below=1.0)
     validation.check_flag("progressbar", progressbar)
     validation.check_flag("quiet", quiet)
-    if method == "auto" and nuts_sampler != "pymc":
-        method = "nuts"
-    elif method == "auto":
-        method, reason = choose_method(model, parts)
-        if not quiet:
-            _log.info("Sampling by %s: %s", method, reason)
-    other, unused = "gibbs", dict[str, Any](thin=thin, max_sweeps=max_sweeps)
-    if method == "gibbs":
-        other, unused = "nuts", {"target_accept": target_accept, "nuts_sampler": nuts_sampler}
-    for name, value in unused.items():
-        if value != _DEFAULT[name]:
-            raise ValueError(
-                f"{name}={value!r} has no effect on method={method!r}; use {other!r}, or leave it out"
-            )
-    cores = cores or min(chains, cpu_count())
-    if method == "gibbs":
-        if kwargs:
-            raise ValueError(f"{sorted(kwargs)} are for NUTS; use method='nuts', or leave them out")
-        if draws * thin > max_sweeps:
-            fault = f"max_sweeps={max_sweeps} is below draws * thin = {draws} * {thin}"
-            needed = "needed at least as many: raise it, or lower the others"
-            raise ValueError(f"{fault} = {draws * thin}; {needed}")
-        run = GibbsRun(draws, tune, chains, cores, thin, max_sweeps, progressbar, quiet)
-        return _sample_gibbs(model, parts, run, np.random.default_rng(random_seed))
-    kwargs |= {"draws": draws, "tune": tune, "chains": chains, "cores": cores, "quiet": quiet}
-    given = {"target_accept": target_accept, "random_seed": random_seed, "progressbar": progressbar}
-    return _sample_nuts(model, parts, nuts_sampler, **given, **kwargs)
-
-
-_DEFAULT = {name: each.default for name, each in signature(sample).parameters.items()}
+    named: dict[str, Any] = {"tune": tune, "thin": thin, "max_iter": max_iter, **kwargs}
+    named |= {"target_accept": target_accept, "nuts_sampler": nuts_sampler}
+    named = {name: value for name, value in named.items() if value is not None}
+    wanted = "nuts" if method == "auto" and nuts_sampler is not None else method
+    used, problem = _settled(model, parts, wanted, quiet)
+    for name in named:
+        if name in ("thin", "max_iter") if used == "nuts" else name not in _DEFAULTS[used]:
+            fault = f"{name}={named[name]!r} has no effect on method={used!r}"
+            raise ValueError(f"{fault}; use another method, or leave it out")
+    given = _DEFAULTS[used] | named
+    cores = min(chains, cpu_count()) if cores is None else cores
+    if problem is None or used == "nuts":
+        given |= {"draws": draws, "chains": chains, "cores": cores, "quiet": quiet}
+        return _sample_nuts(model, parts, random_seed=random_seed, progressbar=progressbar, **given)
+    if draws * given["thin"] > given["max_iter"]:
+        fault = f"max_iter={given['max_iter']} is below draws * thin = {draws} * {given['thin']}"
+        needed = "needed at least as many: raise it, or lower the others"
+        raise ValueError(f"{fault} = {draws * given['thin']}; {needed}")
+    given |= {"chains": chains, "cores": cores, "progressbar": progressbar, "quiet": quiet}
+    return _sample_ours(model, parts, problem, Run(used, draws, **given), random_seed)
 
 
 def _sample_nuts(
-    model: pm.Model, parts: Parts | None, nuts_sampler: str, **kwargs: Any
+    model: pm.Model, parts: Parts | None, *, nuts_sampler: str, quiet: bool, **kwargs: Any
 ) -> xr.DataTree:
     """Return the draws of NUTS with their log likelihood."""
     # what fails here would fail after the draws
@@ -182,8 +181,8 @@ def _sample_nuts(
     draws, tune, chains, cores = (kwargs[name] for name in ("draws", "tune", "chains", "cores"))
     n_steps = _STEPS * (tune + draws) * -(-chains // cores)
     seconds = _COMPILATION + n_steps * (_OVERHEAD + n_obs * n_values * _PER_VALUE)
-    _say_seconds(seconds, "the sizes of data and parameters", kwargs["quiet"])
-    show = kwargs["progressbar"] and not kwargs["quiet"] and WITHOUT_WIDGETS
+    _say_seconds(seconds, "the sizes of data and parameters", quiet)
+    show = kwargs["progressbar"] and not quiet and WITHOUT_WIDGETS
     if show and nuts_sampler in ("pymc", "nutpie"):  # whose own bars would only warn
         kwargs["progressbar"] = False
     with model, progress_bars(show and nuts_sampler == "pymc", *_PROGRESS) as bars:
@@ -193,7 +192,9 @@ def _sample_nuts(
             kwargs.setdefault(
                 "callback", lambda trace, draw: bars.update(draw.chain, completed=draw.draw_idx + 1)
             )
-        tree = pm.sample(nuts_sampler=nuts_sampler, compute_convergence_checks=False, **kwargs)
+        tree = pm.sample(
+            nuts_sampler=nuts_sampler, quiet=quiet, compute_convergence_checks=False, **kwargs
+        )
         with keeping(tree):
             if "log_likelihood" not in tree:
                 pm.compute_log_likelihood(tree, progressbar=False)
@@ -216,7 +217,8 @@ def _report(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> None:
     Judged are the latent function, and what is unknown besides weights and bias, which can replace one
     another: single ones mix worse, and predictions do not depend on it.
     """
-    log_warnings([*warn_divergences(tree), *warn_treedepth(tree)])
+    if tree["posterior"].attrs["sampler"].startswith("NUTS"):  # others take shorter steps now and then
+        log_warnings([*warn_divergences(tree), *warn_treedepth(tree)])
     posterior = results.under_our_names(tree)["posterior"].to_dataset()
     if posterior.sizes["draw"] < 100 or posterior.sizes["chain"] < 2:
         _log.info("the number of samples is too small to check convergence, or there is one chain")
@@ -227,8 +229,7 @@ def _report(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> None:
         more = [*parts.nuisances, *parts.foreign(model)]
     found = convergence(tree, more)
     if not found.ok:
-        several = "class" in getattr(posterior.get("magnitude"), "dims", ())
-        _log.warning("%s%s", found, _OF_CLASSES if several else "")
+        _log.warning("%s%s", found, _OF_SIGNS if "magnitude" in posterior else "")
 
 
 def initial_values(
@@ -288,24 +289,41 @@ def initial_values(
     return start
 
 
-def choose_method(model: pm.Model, parts: Parts | None = None) -> tuple[Method, str]:
-    """Return the sampler that `sample` takes for a model by itself, and why.
+def choose_method(model: pm.Model, parts: Parts | None = None) -> tuple[str, str]:
+    """Return the sampler that `sample` takes for a model by itself, and why: see `sampler_of`."""
+    return _chosen(model, parts)[:2]
 
-    Gibbs wherever it applies: it yields more effective draws of the latent function per second than any
-    form of NUTS, and of an unknown width no divergent ones, at every size measured for two and three classes
-    and, of six, on 60 rows; on 150 as many (``benchmarks/README.md``).
-    """
+
+def _settled(
+    model: pm.Model, parts: Parts | None, method: str, quiet: bool
+) -> tuple[str, Problem | None]:
+    """Return a sampler, and what it draws from; raise where a named one does not take the model."""
+    if method == "nuts":
+        return method, None
+    wanted, reason, problem = _chosen(model, parts)
+    if method == "auto":
+        if not quiet:
+            _log.info("Sampling by %s: %s", wanted, reason)
+        return wanted, problem
+    if problem is None:
+        raise ValueError(f"{reason}; use method='nuts'")
+    check_solver(problem, method)
+    return method, problem
+
+
+def _chosen(model: pm.Model, parts: Parts | None) -> tuple[str, str, Problem | None]:
+    """Return the sampler of a model, why, and what it draws from; None where that is PyMC's model itself."""
     try:
-        problem = GibbsProblem.of(read(model, "gibbs", parts))
+        parts = find_parts(model) if parts is None else parts
+        problem = read(model, "sampling", parts)
     except ValueError as error:
-        return "nuts", str(error)
-    reason = "fixed width and Gamma precisions: it has more effective draws a second than NUTS"
-    if problem.moves is not None:
-        reason = "a kernel's unknown width and Gamma precisions, where NUTS has divergent draws"
-    return "gibbs", reason
+        return "nuts", str(error), None
+    if noise_prior(model, parts) is not None:
+        return "nuts", "the noise has a prior of its own", None
+    return *sampler_of(problem), problem
 
 
-def _check_model(model: pm.Model, parts: Parts | None, nuts_sampler: str) -> None:
+def _check_model(model: pm.Model, parts: Parts | None, nuts_sampler: str | None) -> None:
     """Raise for an improper hyperprior, or a sampler without the likelihood; warn of data counted twice."""
     if parts is not None and not parts.hyperprior.is_proper:
         raise ValueError(IMPROPER_MESSAGE)
@@ -317,55 +335,71 @@ def _check_model(model: pm.Model, parts: Parts | None, nuts_sampler: str) -> Non
     warn_if_counted_twice(model)
 
 
-def _sample_gibbs(
-    model: pm.Model, parts: Parts | None, run: GibbsRun, rng: np.random.Generator
+def _sample_ours(
+    model: pm.Model, parts: Parts | None, problem: Problem, run: Run, seed: Seed
 ) -> xr.DataTree:
-    """Return the draws of the Gibbs sampler; convergence is that of all states kept."""
+    """Return the draws of a sampler of this package; convergence is that of all states kept."""
     parts = find_parts(model) if parts is None else parts
-    problem = GibbsProblem.of(read(model, "gibbs", parts))
     results.observed_and_constant_data(model, parts)  # what fails here would fail after the draws
-    # most chains converge in the second or third round
-    n_sweeps = (run.tune + run.draws * run.thin) * (3 if run.chains > 1 else 1)
-    each = compile_sweeps(problem, 1 if run.quiet else 20)
-    seconds = each * n_sweeps * -(-run.chains // run.cores)
-    _say_seconds(seconds, "some sweeps; more where chains converge slowly", run.quiet)
+    # most Gibbs chains converge in the second or third round, the others in the first
+    rounds = 3 if run.chains > 1 and run.method == "gibbs" else 1
+    seconds = seconds_of(problem, run, 1 if run.quiet else 20)
+    _say_seconds(
+        seconds * (run.tune + run.draws * run.thin) * rounds,
+        "some iterations; more where chains converge slowly",
+        run.quiet,
+    )
     began = time.perf_counter()
-    drawn = run_chains(problem, run, rng)
+    drawn = run_chains(problem, run, np.random.default_rng(seed))
     seconds = time.perf_counter() - began
     if not drawn.is_whole:
-        shares = drawn.n_states // drawn.every, run.draws
+        shares = drawn.latent.shape[1] // drawn.every, run.draws
         _log.warning("interrupted: %d of %d draws of each chain", *shares)
-    with keeping(drawn.states):
-        return _packed(model, parts, problem, drawn, seconds)
+    with keeping(drawn):
+        thin = drawn.step * drawn.every
+        name = {"gibbs": "Gibbs", "hmc": "Hamiltonian Monte Carlo"}[run.method]
+        how = {"sampler": f"{name} (1 draw in {thin})", "sampling_time": seconds, "thin": thin}
+        return _packed(model, parts, problem, drawn, **how, iterations=drawn.n_iter)
 
 
 def _packed(
-    model: pm.Model, parts: Parts, problem: GibbsProblem, drawn: Drawn, seconds: float
+    model: pm.Model, parts: Parts, problem: Problem, drawn: Drawn, **attrs: Any
 ) -> xr.DataTree:
     """Return the states of all chains as draws with their log likelihood."""
-    states, scores = drawn.states, ("class",)[: problem.sign.ndim - 1]
+    states, scores = drawn.values, ("class",) if problem.n_scores > 1 else ()
+    weight, bias = (x if scores else x[..., 0] for x in (states.weight, states.bias))
     values: dict[str, tuple[tuple[str, ...], Any]] = {
-        "magnitude": (("basis", *scores), states["size"]),
-        "weight": (("basis", *scores), states["size"] * problem.sign),
-        "bias": (scores, states["bias"]),
-        "latent": (("obs", *scores), states["latent"]),
+        "weight": (("basis", *scores), weight),
+        "latent": (("obs", *scores), drawn.latent),
     }
+    if problem.is_signed:
+        values["magnitude"] = (("basis", *scores), np.abs(weight))
+    if problem.bias != "none":
+        values["bias"] = (scores, bias)
     if problem.hyperprior.rate_shape is not None:
-        values["rate"] = ((), states["rate"])
-    if "width" in states:
-        values["width"] = (("feature",)[: states["width"].ndim - 2], states["width"])
-    log_likelihood = problem.log_likelihood(states["latent"])
+        values["rate"] = ((), states.rate)
+    if "noise" in parts.nuisances:
+        values["noise"] = ((), states.noise)
+    if states.width is not None:
+        values["width"] = (("feature",)[: states.width.ndim - 2], states.width)
+    latent = drawn.latent if scores else drawn.latent[..., None]
+    log_likelihood = problem.log_density(states, latent)
     n_chains, n_states = log_likelihood.shape[:2]
-    sweep = np.tile(drawn.sweeps - drawn.step * np.arange(n_states)[::-1], (n_chains, 1))
-    stats = {"lp_likelihood": ((), log_likelihood.sum(axis=-1)), "sweep": ((), sweep)}
-    posterior, observed = (
+    iteration = np.tile(drawn.n_iter - drawn.step * np.arange(n_states)[::-1], (n_chains, 1))
+    known = {
+        "lp_likelihood": log_likelihood.sum(axis=-1),
+        "iteration": iteration,
+        **drawn.statistics,
+    }
+    observed = "target" if problem.likelihood.targets == "numbers" else "label"
+    posterior, likelihoods = (
         results.under_model_names(model, parts, each)
-        for each in (values, {"label": (("obs",), log_likelihood)})
+        for each in (values, {observed: (("obs",), log_likelihood)})
     )
-    groups = {"sample_stats": stats, "log_likelihood": observed}
-    thin = drawn.step * drawn.every
-    attrs: dict[str, Any] = {"sampler": f"Gibbs (1 draw in {thin} sweeps)"}
-    attrs |= {"sampling_time": seconds, "sweeps": drawn.sweeps, "thin": thin}
+    groups = {
+        "sample_stats": {name: ((), x) for name, x in known.items()},
+        "log_likelihood": likelihoods,
+    }
     tree = results.pack(model, parts, posterior, groups, **attrs)
     _report(tree, model, parts)
     for group in ("posterior", "sample_stats", "log_likelihood"):  # without states between draws

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import prod
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -276,13 +275,11 @@ def choose_bases(
     if isinstance(width, TensorVariable) and (row.signs is None or signs is not None):
         within = None  # centres of each class make narrow widths look too good
     centres, known = _centres(X, within, basis)
-    if row.signs is None:
-        return Bases(X, centres, None, piece, width, features)
-    if isinstance(signs, str):  # each basis function twice, once with either sign
+    if isinstance(signs, str):
         validation.check_choice("signs", signs, ("both",))
-        sign = np.repeat([1.0, -1.0], len(centres) * prod(shape)).reshape(-1, *shape)
-        centres = np.tile(centres, (2, 1))
-    elif signs is not None:
+    if row.signs is None or isinstance(signs, str):
+        return Bases(X, centres, None, piece, width, features)
+    if signs is not None:
         sign = validation.as_signs(signs, len(centres), *shape)
     elif known is not None:
         sign = row.signs(known, *shape)

@@ -299,6 +299,8 @@ def _declare_function(
         names.add_dims(**{"class": targets.classes})
     Phi, typical = bases.declare(names, frame.columns)
     sign = bases.sign
+    if sign is None and isinstance(hyperprior, priors.HalfHorseshoe):
+        raise ValueError("hyperprior is a HalfHorseshoe, of sizes; needed signs, or a Hyperprior")
     if isinstance(hyperprior, str):
         hyperprior = _scaled_prior(row, hyperprior, typical, sign, targets)
     if row.shared and isinstance(hyperprior, Hyperprior):

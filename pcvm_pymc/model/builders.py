@@ -73,7 +73,7 @@ def pcvm_model(
     signs : array_like of -1 and +1, shape (n_basis,), or "both", optional
         Sign of each weight. Default: the label of its basis. Given apart from `y` they stay
         fixed when labels are simulated, as calibration needs it; `y` may then be of one class. ``"both"``
-        takes every basis function twice, with a positive and a negative weight: the prior then has no labels.
+        leaves the weights free, Student-t: the prior then has no labels.
     basis : array_like, shape (n_basis, n_features), int or "kmeans", optional
         Centres of the basis functions; needs `signs`. A number takes so many rows of `X`, by k-means++
         within each class (`choose_basis` has other ways), ``"kmeans"`` 30 k-means centres. With

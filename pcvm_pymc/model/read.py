@@ -34,10 +34,10 @@ def read(model: pm.Model, solver: str | None = None, parts: Parts | None = None)
     model : pm.Model
         From a builder, transformed from one by `pm.do` or `pm.observe`, or made by hand of the same
         operations: what its variables are called does not matter.
-    solver : {"em", "evidence", "bottom-up", "gibbs"}, optional
-        For what it is read. EM and Gibbs may move the width of an RBF, for EM an unknown scale is put where
-        `Problem.for_mode` has it; the evidence is maximised over precisions, whether the model has them
-        or not.
+    solver : {"em", "evidence", "bottom-up", "sampling"}, optional
+        For what it is read. EM and samplers may move the width of an RBF, for EM an unknown scale is put
+        where `Problem.for_mode` has it; the evidence is maximised over precisions, whether the model has
+        them or not.
     parts : Parts, optional
         Of the model, where they were found already.
 
@@ -68,11 +68,11 @@ def read(model: pm.Model, solver: str | None = None, parts: Parts | None = None)
     if parts.precisions and solver != "evidence":
         names = [rv.name for rv in parts.precisions]
         raise ValueError(f"explicit precisions {names}; needed precision='marginal', {NUTS}")
-    if parts.width is not None and solver not in (None, "em", "gibbs"):
+    if parts.width is not None and solver not in (None, "em", "sampling"):
         fault = f"the kernel's width is a random variable, {parts.width.name!r}"
         raise ValueError(f"{fault}, which {solver!r} does not move; needed a number, {NUTS}")
-    taken = ("noise", "evidence")
-    unknown = {k: x.name for k, x in parts.nuisances.items() if (k, solver) != taken}
+    taken = ("noise", "evidence"), ("noise", "sampling")
+    unknown = {k: x.name for k, x in parts.nuisances.items() if (k, solver) not in taken}
     if unknown and solver is not None:
         found = f"{[*unknown.values()]} ({', '.join(unknown)} of the likelihood) is unknown"
         raise NotOfFamilyError(
@@ -81,7 +81,7 @@ def read(model: pm.Model, solver: str | None = None, parts: Parts | None = None)
     problem = _problem(model, parts)
     if solver == "em":
         problem = problem.for_mode()
-    if solver is not None:
+    if solver not in (None, "sampling"):
         check_solver(problem, solver)
     return problem
 

@@ -245,7 +245,7 @@ class PCVMGibbs(BlockedStep):
         if given != needed:
             raise ValueError(f"vars are {given}; needed all of the model's, {needed}")
         self.sweeps = sweeps
-        self.problem = GibbsProblem.of(read(model, "gibbs", parts := find_parts(model)))
+        self.problem = GibbsProblem.of(read(model, "sampling", parts := find_parts(model)))
         self._map = PointMap(model, parts)
         self.rng = get_random_generator(rng)
 

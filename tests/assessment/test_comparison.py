@@ -19,7 +19,7 @@ def fits():
     X, label = blobs(40, seed=80)
     words = np.where(label > 0, "yes", "no")
     model = pcvm.pcvm_model(X, words, width=1.2)
-    short = {"draws": 50, "tune": 100, "chains": 2, "cores": 1, "max_sweeps": 500}
+    short = {"draws": 50, "tune": 100, "chains": 2, "cores": 1, "max_iter": 500}
     tree = pcvm.sample(model, **short, progressbar=False, random_seed=1, quiet=True)
     return pcvm.find_map_em(model, progressbar=False), tree, X, words
 

@@ -33,7 +33,7 @@ def test_folds_are_sampled_as_the_posterior_was(monkeypatch):
     model = mpcvm_model(X, y, width=1.2, basis=10)
     place = "pcvm_pymc.inference.sampling.choose_method"
     monkeypatch.setattr(place, lambda model: ("nuts", "of a test"))
-    short = {"draws": 5, "tune": 5, "max_sweeps": 50, **QUIET}
+    short = {"draws": 5, "tune": 5, "max_iter": 50, **QUIET}
     posterior, ran = sample(model, method="gibbs", **short), []
 
     def spy(model, **options):
@@ -43,14 +43,14 @@ def test_folds_are_sampled_as_the_posterior_was(monkeypatch):
     monkeypatch.setattr("pcvm_pymc.assessment.cross_validation.sample", spy)
     kfold(posterior, X, y, cv=2, random_seed=1, **short)
     assert ran == ["gibbs"] * 2
-    with pytest.raises(ValueError, match="max_sweeps=50 has no effect on method='nuts'"):
+    with pytest.raises(ValueError, match="max_iter=50 has no effect on method='nuts'"):
         kfold(posterior, X, y, cv=2, random_seed=1, method="nuts", **short)
 
 
 def test_kfold_by_hand(fit):
     """The MAP of each fold is that of a model without the held-out rows and their bases."""
     posterior, X, words = fit
-    found = kfold(posterior, X, words, cv=4, random_seed=2, draws=50, max_sweeps=500, cores=1)
+    found = kfold(posterior, X, words, cv=4, random_seed=2, draws=50, max_iter=500, cores=1)
     label = np.where(words == "yes", 1.0, -1.0)
     pointwise = np.zeros(40)
     for k in range(1, 5):
@@ -229,7 +229,7 @@ def test_scores_are_the_same_under_any_names(observed, dim, no_sampler):
         np.testing.assert_allclose(one, wanted, rtol=1e-10)
     for i in (0, 2):
         assert found[i]["obs"].values.tolist() == (names if dim else list(range(20)))
-    short = {"draws": 5, "tune": 5, "chains": 1, "max_sweeps": 50}
+    short = {"draws": 5, "tune": 5, "chains": 1, "max_iter": 50}
     assert [*sample(own, **short, **QUIET)["log_likelihood"]] == [observed]
 
 
@@ -239,7 +239,7 @@ def test_loo_has_a_caveat_of_signs_that_are_labels(signs, says, caplog):
     X, label = blobs(20, seed=3)
     given = {"basis": X[:6], "signs": label[:6] if signs == "labels" else signs} if signs else {}
     model = pcvm_model(X, label, width=1.0, hyperprior="default", **given)
-    short = {"draws": 150, "tune": 100, "chains": 2, "cores": 1, "max_sweeps": 2000}
+    short = {"draws": 150, "tune": 100, "chains": 2, "cores": 1, "max_iter": 2000}
     posterior = sample(model, random_seed=1, quiet=True, **short)
     assert pcvm.psis_loo(posterior).elpd == pytest.approx(az.loo(posterior).elpd)
     assert ("optimistic" in caplog.text) == says

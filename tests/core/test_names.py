@@ -26,7 +26,7 @@ def fitted():
     """Return a classifier, a MAP result and the draws of a model, of the same rows."""
     model = package.pcvm_model(X, Y, width=1.5, basis=8)
     mode = package.find_map_em(model, progressbar=False)
-    few = {"draws": 10, "tune": 10, "chains": 1, "max_sweeps": 100}
+    few = {"draws": 10, "tune": 10, "chains": 1, "max_iter": 100}
     draws = package.sample(model, random_seed=0, quiet=True, method="gibbs", **few)
     return pcvm().fit(X, Y), mode, draws
 

@@ -124,7 +124,7 @@ def test_groups_of_one_row_are_rows():
 
 def test_kfold_holds_groups_together():
     rows, y = NOISY[np.r_[0:12, 100:112]], THRICE[np.r_[0:12, 100:112]]
-    brief = {"draws": 20, "max_sweeps": 200, "cores": 1, "progressbar": False, "random_seed": 1}
+    brief = {"draws": 20, "max_iter": 200, "cores": 1, "progressbar": False, "random_seed": 1}
     posterior = pcvm.sample(pcvm.pcvm_model(rows, y, width=1.0), **brief)
     found = pcvm.kfold(posterior, rows, y, cv=2, groups=np.tile(np.arange(12), 2), **brief)
     np.testing.assert_array_equal(found.fold[:12], found.fold[12:])

@@ -124,7 +124,7 @@ def test_is_that_of_the_exact_posterior_where_signs_and_precisions_are_certain()
     prior = pcvm.Hyperprior(5.0, 5.0, 5.0, 5.0)
     model = pcvm.PCVMClassifier(width=1.0, basis=basis, hyperprior=prior).fit(rows, y)
     built = pcvm.pcvm_model(rows, y, width=1.0, basis=basis[0], signs=basis[1], hyperprior=prior)
-    short = {"tune": 200, "thin": 1, "chains": 2, "cores": 1, "max_sweeps": 3000, "quiet": True}
+    short = {"tune": 200, "thin": 1, "chains": 2, "cores": 1, "max_iter": 3000, "quiet": True}
     drawn = pcvm.sample(built, method="gibbs", draws=500, random_seed=1, **short)
     new = np.linspace(-2, 2, 9)[:, None]
     f = pcvm.predict(drawn, new)["predictions"]["latent"].values.reshape(-1, len(new))

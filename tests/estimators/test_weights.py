@@ -241,7 +241,7 @@ def test_folds_hold_out_copies_together():
     few = X[:16]
     twice = np.tile(few, (2, 1)), np.tile(Y[:16], 2)
     model = pcvm.pcvm_model(*twice, width=1.0, basis=few, signs=LABEL[:16])
-    brief = {"tune": 5, "draws": 5, "chains": 1, "max_sweeps": 50, "random_seed": 1, "quiet": True}
+    brief = {"tune": 5, "draws": 5, "chains": 1, "max_iter": 50, "random_seed": 1, "quiet": True}
     posterior = pcvm.sample(model, method="gibbs", **brief)
     fold = pcvm.kfold(posterior, *twice, cv=2, **brief).fold
     np.testing.assert_array_equal(fold[:16], fold[16:])

@@ -55,7 +55,7 @@ def test_other_samplers_run_and_are_checked(sampler, caplog):
 def test_the_posterior_of_a_random_width():
     X, label = blobs(20, seed=41)
     model = pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5))
-    tree = sample(model, method="gibbs", draws=10, tune=10, max_sweeps=300, **SHORT)
+    tree = sample(model, method="gibbs", draws=10, tune=10, max_iter=300, **SHORT)
     latent = tree["posterior"]["latent"].values.reshape(-1, 20)
     np.testing.assert_allclose(latent_draws(tree, X), latent, rtol=1e-7, atol=1e-8)
 
@@ -95,7 +95,7 @@ FAILS += [(results, "pack", "gibbs")]
 def test_draws_are_handed_back_with_what_fails_after_them(place, name, method, monkeypatch):
     """Whatever is raised once there are draws, an interrupt too, has them."""
     model = pcvm_model(*blobs(20, seed=40), width=1.2)
-    few = SHALLOW if method == "nuts" else {"max_sweeps": 1500}
+    few = SHALLOW if method == "nuts" else {"max_iter": 1500}
     monkeypatch.setattr(place, name, interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:
         sample(model, method=method, draws=60, tune=5, **few, **SHORT)

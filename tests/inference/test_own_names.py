@@ -52,7 +52,7 @@ def test_a_mode_and_gibbs_draws_under_random_names(words):
     theirs = dict(zip(OURS, words, strict=True))
     models = labels(**theirs), labels(**OURS)
     same(*(pcvm.find_map_em(model, **QUIET) for model in models))
-    short = {"draws": 20, "tune": 5, "chains": 1, "max_sweeps": 200, "cores": 1, "quiet": True}
+    short = {"draws": 20, "tune": 5, "chains": 1, "max_iter": 200, "cores": 1, "quiet": True}
     drawn = [pcvm.sample(model, method="gibbs", random_seed=1, **short) for model in models]
     same(*drawn)
     # what PyMC computes from each draw is what the draw says

@@ -143,7 +143,7 @@ def test_how_long_it_takes_is_said_before(method, said, monkeypatch, caplog):
 def test_the_same_seed_gives_the_same_draws(learned, unknown):
     prior = pcvm.Hyperprior(1.0, 0.1, 0.5, 1.0, rate_shape=0.5 if learned else None)
     model = small(hyperprior=prior, width=pm.LogNormal.dist(0.0, 0.5) if unknown else 1.2)
-    given = {"method": "gibbs", "draws": 20, "random_seed": 3, "max_sweeps": 200, **QUIET}
+    given = {"method": "gibbs", "draws": 20, "random_seed": 3, "max_iter": 200, **QUIET}
     first, second = (pcvm.sample(model, **given | {"cores": cores}) for cores in (1, 2))
     for name, values in first["posterior"].data_vars.items():
         np.testing.assert_array_equal(values, second["posterior"][name])
@@ -169,7 +169,7 @@ PRESSED = [(30, {}, 21), (30, {"width": pm.LogNormal.dist(0.0, 0.5)}, 21), (70, 
 def test_an_interrupt_hands_the_draws_back(n_blocks, options, n_draws, monkeypatch, caplog):
     """Those that an undisturbed run begins with; of the last whole round, if these are more."""
     model, calls = small(**options), []
-    whole = pcvm.sample(model, max_sweeps=60, **LONG)
+    whole = pcvm.sample(model, max_iter=60, **LONG)
 
     def press(*args, **kwargs):
         calls.append(args)
@@ -178,7 +178,7 @@ def test_an_interrupt_hands_the_draws_back(n_blocks, options, n_draws, monkeypat
         return advance(*args, **kwargs)
 
     monkeypatch.setattr("pcvm_pymc.inference.chains.advance", press)
-    part = pcvm.sample(model, max_sweeps=1500, **LONG)
+    part = pcvm.sample(model, max_iter=1500, **LONG)
     for group in ("posterior", "sample_stats", "log_likelihood"):
         begun = whole[group].to_dataset().isel(draw=slice(n_draws))
         for name, values in part[group].to_dataset().items():
@@ -190,7 +190,7 @@ def test_an_interrupt_hands_the_draws_back(n_blocks, options, n_draws, monkeypat
 def test_rounds_end_at_convergence_or_at_the_limit():
     model = small()
     given = {"method": "gibbs", "random_seed": 1, **QUIET}
-    short = pcvm.sample(model, draws=100, thin=5, max_sweeps=1000, **given)
+    short = pcvm.sample(model, draws=100, thin=5, max_iter=1000, **given)
     assert short["posterior"].attrs["sweeps"] <= 1000 + 500
     enough = pcvm.sample(model, **given)
     assert convergence(enough).ok
@@ -200,12 +200,12 @@ def test_rounds_end_at_convergence_or_at_the_limit():
 
 BAD_OPTIONS = [
     (
-        {"draws": 10, "thin": 10**9, "max_sweeps": 40, "quiet": True},
-        r"max_sweeps=40 is below draws \* thin = 10 \* 1000000000 = 10000000000; needed at least as many",
+        {"draws": 10, "thin": 10**9, "max_iter": 40, "quiet": True},
+        r"max_iter=40 is below draws \* thin = 10 \* 1000000000 = 10000000000; needed at least as many",
     ),
     ({"method": "gibbs", "max_treedepth": 5}, r"\['max_treedepth'\] are for NUTS"),
     ({"method": "nuts", "thin": 3}, "thin=3 has no effect on method='nuts'; use 'gibbs'"),
-    ({"max_sweeps": 50, "nuts_sampler": "nutpie"}, "max_sweeps=50 has no effect"),
+    ({"max_iter": 50, "nuts_sampler": "nutpie"}, "max_iter=50 has no effect"),
     ({"target_accept": 0.9}, "target_accept=0.9 has no effect on method='gibbs'"),
 ]
 
@@ -221,7 +221,7 @@ def test_sweeps_without_end_are_interrupted(width, monkeypatch):
     """Ctrl-C ends a run within seconds, whatever it was asked for."""
     model = small(**({} if width == "fixed" else {"width": pm.LogNormal.dist(0.0, 0.5)}))
     given = {"method": "gibbs", "random_seed": 1, **QUIET}
-    endless = {"draws": 10, "chains": 2, "tune": 10**9, "thin": 10**9, "max_sweeps": 10**11}
+    endless = {"draws": 10, "chains": 2, "tune": 10**9, "thin": 10**9, "max_iter": 10**11}
     pcvm.sample(model, draws=2, tune=1, chains=1, **given)  # compiled
     main, pressed = threading.get_ident(), []
 

@@ -106,7 +106,7 @@ GIBBS = {"method": "gibbs", "cores": 1, "quiet": True}
 def test_gibbs_has_what_arviz_needs_and_nuts_has():
     X, _, y = three_blobs(18)
     model = pcvm.mpcvm_model(X, y, width=1.5)
-    result = pcvm.sample(model, draws=50, max_sweeps=1000, random_seed=0, **GIBBS)
+    result = pcvm.sample(model, draws=50, max_iter=1000, random_seed=0, **GIBBS)
     posterior = result["posterior"]
     assert posterior["weight"].dims == ("chain", "draw", "basis", "class")
     assert posterior["bias"].dims == ("chain", "draw", "class")

@@ -89,10 +89,10 @@ def _log_density(
     columns: Array, unit: Array, place: Array, latent: Array, given: Given, slope: Array
 ) -> float:
     """Return the log density of the block, z integrated out, and write its gradient into `slope`."""
-    label, prior, rate, likelihood = given
+    label, prior, rate, flip = given
     total, score = 0.0, np.empty(len(label))
     for i in range(len(label)):
-        value, of_label = log_label(likelihood[0], label[i] * latent[i])
+        value, of_label = log_label(flip, label[i] * latent[i])
         total += value
         score[i] = label[i] * of_label
     product(columns, score, slope)
@@ -128,7 +128,7 @@ def _drift(place: Array, momentum: Array, root: Array, time: float) -> bool:
 
 @part_of_caller
 def move_visible_ones(basis: Columns, given: Given, score: Score, rng: Generator) -> None:
-    """Move the visible weights of one score and its bias; the latent values follow.
+    """Move the visible weights and the bias; the latent values follow.
 
     References
     ----------

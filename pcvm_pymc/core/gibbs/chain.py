@@ -1,23 +1,72 @@
-"""A chain: compiled sweeps, and moves of an unknown width between them."""
+"""Chains: compiled sweeps, and moves of an unknown width between them."""
 
 import math
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from pcvm_pymc.core.gibbs import moves
 from pcvm_pymc.core.gibbs.block import move_visible_ones
 from pcvm_pymc.core.gibbs.moves import Columns, Given, Parameters, Score, sliced
-from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState
-from pcvm_pymc.core.gibbs.responses import OF_CLASSES, Augmented, augmented, draw_responses
+from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState, make_columns
+from pcvm_pymc.core.gibbs.responses import draw_responses
 from pcvm_pymc.core.gibbs.vectors import Integers, copy_into, jit
 from pcvm_pymc.core.gibbs.widths import move_width
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import Values
 
 _WIDTH_PERIOD = 10  # sweeps, which take about as long as one move of the width
 _CHUNK_SECONDS = 0.3  # of compiled sweeps, after which a chain can be interrupted
-_SCALE_PERIOD = 5  # sweeps, of several scores: their integrals would take most of a sweep's time
+
+
+class GibbsChains:
+    """Chains of the Gibbs sampler, which run in threads: the compiled sweeps release the lock.
+
+    Parameters
+    ----------
+    problem : GibbsProblem
+    rng : numpy.random.Generator
+        Its stream alone decides the draws.
+    n_chains, cores : int
+    """
+
+    def __init__(
+        self, problem: GibbsProblem, rng: np.random.Generator, n_chains: int = 4, cores: int = 1
+    ) -> None:
+        self.problem, self._rngs, self._cores = problem, rng.spawn(n_chains), cores
+        self._states = [problem.start(each) for each in self._rngs]
+
+    def warm_up(self, n: int) -> None:
+        """Run `n` sweeps, of which no draw is kept."""
+        self.draw(1, n)
+
+    def draw(self, n: int, thin: int = 1) -> tuple[Values, dict[str, Array]]:
+        """Return `n` states of each chain, one in `thin`; shapes begin with (n_chains, n)."""
+        stop = threading.Event()
+
+        def between() -> None:
+            if stop.is_set():
+                raise InterruptedError
+
+        def run_one(state: GibbsState, rng: np.random.Generator) -> tuple[Array, ...]:
+            return advance(self.problem, state, rng, draws=n, thin=thin, between=between)
+
+        with threadpool_limits(1), ThreadPoolExecutor(self._cores) as pool:
+            futures = [
+                pool.submit(run_one, *pair) for pair in zip(self._states, self._rngs, strict=True)
+            ]
+            try:
+                drawn = [future.result() for future in futures]
+            except BaseException:
+                stop.set()
+                raise
+        size, bias, rate, *width = map(np.stack, zip(*drawn, strict=True))
+        weight = (size * self.problem.sign)[..., None]
+        return Values(weight, bias[..., None], rate, np.ones_like(rate), *width), {}
 
 
 def advance(
@@ -46,9 +95,8 @@ def advance(
 
     Returns
     -------
-    size : ndarray, shape (draws, n_basis), or (draws, n_basis, n_scores) for several scores
-    bias : ndarray, shape (draws,) or (draws, n_scores)
-    rate : ndarray, shape (draws,)
+    size : ndarray, shape (draws, n_basis)
+    bias, rate : ndarray, shape (draws,)
         d, which does not move where it is not learned.
     width : ndarray, shape (draws,) or (draws, n_features)
         Where it is unknown; else there are three arrays.
@@ -62,7 +110,7 @@ def advance(
     if problem.moves is None:
         return _sweep(problem, problem.basis, state, rng, draws, thin, between)
     if state.basis is None:
-        state.basis = problem.columns(problem.distinct.basis(state.width))
+        state.basis = make_columns(problem.moves.basis(state.width), problem.basis.neighbours)
     kept = []
     for _ in range(draws):
         for done in range(0, thin, _WIDTH_PERIOD):
@@ -87,11 +135,9 @@ def _sweep(
     Compiled code cannot be interrupted: it returns after every chunk of sweeps. Draws do not depend on the
     chunks, since what a sweep takes from the one before is the state alone.
     """
-    both = problem.sign, state.size
-    sign, size = (np.array(each.T, dtype=float, order="C", ndmin=2) for each in both)
-    bias = np.array(state.bias, dtype=float, ndmin=1)
-    kept = np.empty((draws, *size.shape)), np.empty((draws, len(bias))), np.empty(draws)
-    known = basis, augmented(problem.likelihood), problem.parameters, sign, problem.label
+    size, bias = np.array(state.size, dtype=float), np.array([state.bias], dtype=float)
+    kept = np.empty((draws, len(size))), np.empty(draws), np.empty(draws)
+    known = basis, problem.flip, problem.parameters, problem.sign, problem.label
     done, log_rate = 0, float(state.log_rate)
     while done < draws * thin:
         began, end = time.perf_counter(), min(done + state.chunk, draws * thin)
@@ -100,19 +146,14 @@ def _sweep(
         state.chunk = int(np.clip(wanted, 1, 2 * state.chunk))
         done = end
         between()
-    state.log_rate = log_rate
-    sizes, biases, rates = kept
-    if problem.sign.ndim == 1:
-        state.size, state.bias = size[0], float(bias[0])
-        return sizes[:, 0], biases[:, 0], rates
-    state.size, state.bias = size.T, bias
-    return sizes.transpose(0, 2, 1), biases, rates
+    state.size, state.bias, state.log_rate = size, float(bias[0]), log_rate
+    return kept
 
 
 @jit
 def run(
     basis: Columns,
-    likelihood: Augmented,
+    flip: float,
     prior: Parameters,
     sign: Array,
     label: Integers,
@@ -127,42 +168,31 @@ def run(
 ) -> float:
     """Run the sweeps from `first` to `end`, and write sizes, biases and d after one in `thin` into `kept`.
 
-    `sign` and `size` have shape (n_scores, n_basis), `bias` (n_scores,); `size` and `bias` move along, and
-    the last log d is returned.
+    `size`, shape (n_basis,), and `bias`, (1,), move along, and the last log d is returned.
     """
-    n_scores, n_obs = len(size), len(label)
-    latent, response = np.empty((n_scores, n_obs)), np.empty((n_scores, n_obs))
+    latent, response = np.empty(len(label)), np.empty(len(label))
+    state = Score(sign, size, bias, latent, response)
     for sweep in range(first, end):
-        # recomputed in each sweep: the state of a chain is its sizes, biases and d alone
-        for k in range(n_scores):
-            moves.write_latent(basis, sign[k], size[k], bias[k], latent[k])
-        draw_responses(likelihood, latent, label, response, rng)
-        given = Given(label, prior, math.exp(log_rate), likelihood)
-        for k in range(n_scores):
-            score = Score(sign[k], size[k], bias[k : k + 1], latent[k], response[k])
-            moves.update_score(basis, given, score, rng)
+        # recomputed in each sweep: the state of a chain is its sizes, bias and d alone
+        moves.write_latent(basis, sign, size, bias[0], latent)
+        draw_responses(flip, latent, label, response, rng)
+        given = Given(label, prior, math.exp(log_rate), flip)
+        moves.update_given_responses(basis, given, state, rng)
         # from here on the responses are integrated out, until the next sweep draws new ones
-        if len(likelihood) != OF_CLASSES:
-            moves.update_a_large_one(basis, given, score, rng)
-            move_visible_ones(basis, given, score, rng)
-        if len(likelihood) != OF_CLASSES or rng.random() * _SCALE_PERIOD < 1.0:
-            low = -moves.SCALE_WIDTH * rng.random()
-            known = (size, bias, latent, given)
-            t = sliced(moves.scale_density, known, 0.0, low, low + moves.SCALE_WIDTH, rng)
-            size *= math.exp(t)
-            bias *= math.exp(t)
-            if prior.rate_shape > 0.0:
-                log_rate += 2.0 * t
+        moves.update_a_large_one(basis, given, state, rng)
+        move_visible_ones(basis, given, state, rng)
+        low = -moves.SCALE_WIDTH * rng.random()
+        known = (size, bias, latent, given)
+        t = sliced(moves.scale_density, known, 0.0, low, low + moves.SCALE_WIDTH, rng)
+        size *= math.exp(t)
+        bias *= math.exp(t)
         if prior.rate_shape > 0.0:
+            log_rate += 2.0 * t
             low = log_rate - moves.RATE_WIDTH * rng.random()
             high = low + moves.RATE_WIDTH
             log_rate = sliced(moves.log_rate_density, (size, prior), log_rate, low, high, rng)
-        if len(likelihood) == OF_CLASSES:
-            moves.shift_biases(bias, prior, rng)
         if (sweep + 1) % thin == 0:
             n = sweep // thin
-            for k in range(n_scores):
-                copy_into(kept[0][n, k], size[k])
-            copy_into(kept[1][n], bias)
-            kept[2][n] = math.exp(log_rate)
+            copy_into(kept[0][n], size)
+            kept[1][n], kept[2][n] = bias[0], math.exp(log_rate)
     return log_rate

@@ -1,4 +1,4 @@
-"""The moves of a sweep, compiled: sizes of one score given its responses, and moves without responses.
+"""The moves of a sweep, compiled: sizes given the responses, and moves without responses.
 
 Each is a slice sampler along a line (Neal 2003). The slice is sought in an interval around the point at hand,
 of a width that does not depend on where in it the point is. One wider than the slice shrinks to it in a few
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from pcvm_pymc.core.gibbs.responses import Augmented, log_label, log_likelihood
+from pcvm_pymc.core.gibbs.responses import log_label, log_likelihood
 from pcvm_pymc.core.gibbs.vectors import (
     Integers,
     add_multiple,
@@ -37,14 +37,14 @@ _SMALLEST_SIZE = 1e-300  # of a weight: its logarithm is finite
 _LEAST_LOG_SIZE = math.log(_SMALLEST_SIZE)
 _MOST_SHRINKS = 1000  # then the point stays: a density that is all rounding has no slice around it
 _LARGE = 1e100  # a product beyond gives way to its logarithm
-_N_LARGEST = 6  # sizes that exchange in pairs: fifteen transfers for each score
+_N_LARGEST = 6  # sizes, one of which moves with the responses integrated out
 
 
 # --- what the moves are given --------------------------------------------------------------------
 
 
 class Columns(NamedTuple):
-    """Basis functions as compiled code takes them; the same for all scores and sweeps.
+    """Basis functions as compiled code takes them; the same for all sweeps.
 
     Attributes
     ----------
@@ -94,16 +94,16 @@ class Parameters(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What the moves of a sweep leave as it is: labels, the hyperprior with d = `rate`, the likelihood."""
+    """What the moves of a sweep leave as it is: labels, the hyperprior, d = `rate`, the share flipped."""
 
     label: Integers
     prior: Parameters
     rate: float
-    likelihood: Augmented
+    flip: float
 
 
 class Score(NamedTuple):
-    """One score: its signs, sizes and bias, shape (1,), and the rows' latent values and responses.
+    """A state: signs, sizes and bias, shape (1,), and the rows' latent values and responses.
 
     Moves change sizes, bias and latent values in place.
     """
@@ -126,12 +126,12 @@ def log_size_density(size: float, c: float, rate: float) -> float:
 
 @jit
 def log_sizes_density(size: Array, c: float, rate: float) -> float:
-    """Return the sum of `log_size_density` over sizes of shape (n_scores, n_basis).
+    """Return the sum of `log_size_density` over sizes of shape (n_basis,).
 
     Logarithms are taken of products: one for many sizes in place of one each.
     """
     log_product, product, half = 0.0, 1.0, 0.5 / rate
-    for each in size.flat:
+    for each in size:
         product *= 1.0 + half * each * each
         if product > _LARGE:
             log_product += math.log(product)
@@ -165,15 +165,14 @@ def transfer_density(
 
 @jit
 def scale_density(t: float, size: Array, bias: Array, latent: Array, given: Given) -> float:
-    """Return the log density along (sizes, biases) -> e^t (sizes, biases), responses integrated out.
+    """Return the log density along (sizes, bias) -> e^t (sizes, bias), responses integrated out.
 
-    Of all scores. A learned d goes along as e^2t d, which leaves the prior of the sizes as it is; a fixed d
+    A learned d goes along as e^2t d, which leaves the prior of the sizes as it is; a fixed d
     does not.
     """
     factor, prior = math.exp(t), given.prior
-    total = len(bias) * t + log_likelihood(given.likelihood, factor, latent, given.label)
-    for each in bias:
-        total += log_size_density(factor * each, prior.e, prior.f)
+    total = t + log_likelihood(given.flip, factor, latent, given.label)
+    total += log_size_density(factor * bias[0], prior.e, prior.f)
     if prior.rate_shape > 0.0:
         return total + 2.0 * prior.rate_shape * t - prior.rate_rate * given.rate * factor * factor
     return total + t * size.size + log_sizes_density(size, prior.c, given.rate / (factor * factor))
@@ -181,11 +180,11 @@ def scale_density(t: float, size: Array, bias: Array, latent: Array, given: Give
 
 @jit
 def single_density(t: float, size: float, move: Array, latent: Array, given: Given) -> float:
-    """Return the log density along size -> e^t size of one weight of one score, z integrated out.
+    """Return the log density along size -> e^t size of one weight, z integrated out.
 
     `move` is what the weight adds to the latent function now, `latent` the whole of it.
     """
-    factor, label, flip = math.exp(t), given.label, given.likelihood[0]
+    factor, label, flip = math.exp(t), given.label, given.flip
     total = t + log_size_density(size * factor, given.prior.c, given.rate)
     for i in range(len(label)):
         total += log_label(flip, label[i] * (latent[i] + (factor - 1.0) * move[i]))[0]
@@ -222,7 +221,7 @@ def sliced(
 
 @jit
 def write_latent(basis: Columns, sign: Array, size: Array, bias: float, latent: Array) -> None:
-    """Write the latent values of one score."""
+    """Write the latent values."""
     inside = np.empty(basis.right.shape[1])
     product_of_transposed(basis.right, sign * size, inside)
     product(basis.left, inside, latent)
@@ -248,7 +247,6 @@ def slice_coordinate(
 def transfer(
     first: int,
     second: int,
-    floor: float,
     right: Array,
     ones: Array,
     border: Array,
@@ -262,7 +260,7 @@ def transfer(
 ) -> None:
     """Move weight from one basis to another, their signed sum kept: f changes by t (phi_1 - phi_2).
 
-    Both sizes are kept above `floor`. Arrays one by one: to take them out of a tuple counts references, which
+    Arrays one by one: to take them out of a tuple counts references, which
     is a tenth of its time.
     """
     rank = right.shape[1]
@@ -278,9 +276,9 @@ def transfer(
     if direction > 0.0:  # both gain or both lose
         width = min(_DEVIATIONS / math.sqrt(curvature), _PRIOR_SCALES * math.sqrt(rate))
         low = -width * rng.random()
-        high, low = low + width, max(low, floor - one, floor - two)
+        high, low = low + width, max(low, -one, -two)
     else:  # what one gains the other loses
-        low, high = floor - one, two - floor
+        low, high = -one, two
     known = (one, two, direction, c, rate, s * inner, curvature)
     t = sliced(transfer_density, known, 0.0, low, high, rng)
     size[first] = max(one + t, _SMALLEST_SIZE)
@@ -307,8 +305,8 @@ def _largest(size: Array) -> tuple[Integers, float]:
 
 
 @part_of_caller
-def update_score(basis: Columns, given: Given, score: Score, rng: Generator) -> None:
-    """Draw one score's sizes, bias and latent values given its responses z.
+def update_given_responses(basis: Columns, given: Given, score: Score, rng: Generator) -> None:
+    """Draw sizes, bias and latent values given the responses z.
 
     The bias is integrated out of the updates of the sizes: Omega = I - 11' / spread. Each move keeps `slope`
     at left' Omega (z - Phi w).
@@ -334,15 +332,7 @@ def update_score(basis: Columns, given: Given, score: Score, rng: Generator) -> 
     n_near = basis.neighbours.shape[1]
     for j in range(len(size) if n_near else 0):
         k = basis.neighbours[j, int(rng.random() * n_near)]
-        transfer(j, k, 0.0, right, ones, border, sign, size, slope, spread, c, rate, rng)
-    # Exchanges among the largest, along ridges that single updates climb slowly. Which these are depends on
-    # the state: a size that would fall below the next largest is refused, so that the posterior is invariant.
-    # In ascending places: the moves' order must not depend on the sizes either.
-    largest, floor = _largest(size)
-    for i in range(len(largest)):
-        for n in range(i):
-            j, k = largest[i], largest[n]
-            transfer(j, k, floor, right, ones, border, sign, size, slope, spread, c, rate, rng)
+        transfer(j, k, right, ones, border, sign, size, slope, spread, c, rate, rng)
     write_latent(basis, sign, size, 0.0, latent)
     rest = response.sum() - latent.sum()
     bias[0] = rest / spread + rng.standard_normal() / math.sqrt(spread)
@@ -354,10 +344,10 @@ def update_score(basis: Columns, given: Given, score: Score, rng: Generator) -> 
 
 @part_of_caller
 def update_a_large_one(basis: Columns, given: Given, score: Score, rng: Generator) -> None:
-    """Draw one of the largest sizes of one score, responses integrated out; the latent values follow.
+    """Draw one of the largest sizes, responses integrated out; the latent values follow.
 
     A weight far above the others' scale (that of a lonely row) moves by the responses' unit noise at a time
-    where they are given. Which are the largest must not change, as in the transfers between them.
+    where they are given. Which are the largest must not change, or the posterior would not be invariant.
     """
     size, latent = score.size, score.latent
     largest, floor = _largest(size)
@@ -372,14 +362,3 @@ def update_a_large_one(basis: Columns, given: Given, score: Score, rng: Generato
     t = sliced(single_density, (size[j], move, latent, given), 0.0, low, high, rng)
     add_multiple(latent, math.exp(t) - 1.0, move)
     size[j] *= math.exp(t)
-
-
-@jit
-def shift_biases(bias: Array, prior: Parameters, rng: Generator) -> None:
-    """Move all biases together, which several scores' likelihood does not see: a Metropolis step."""
-    t, rise = rng.standard_normal(), 0.0
-    for each in bias:
-        rise += log_size_density(each + t, prior.e, prior.f)
-        rise -= log_size_density(each, prior.e, prior.f)
-    if rng.standard_exponential() > -rise:
-        bias += t

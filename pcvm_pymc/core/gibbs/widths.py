@@ -12,25 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState
-from pcvm_pymc.core.gibbs.responses import augmented, log_likelihood
+from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState, make_columns
+from pcvm_pymc.core.gibbs.responses import log_likelihood
 from pcvm_pymc.core.gibbs.vectors import Integers
 from pcvm_pymc.core.pieces.class_integrals import gap_of, jit, log_ndtr_and_mills
 from pcvm_pymc.core.pieces.probit import Array
 
 _WIDTH = 1.5  # of the interval in log(width) that a slice is sought in
 _NARROWEST = 1e-6  # then the width stays
-_MOST = 60  # sizes of a score that go along, those of the least precisions; the others are rescaled
+_MOST = 60  # sizes that go along, those of the least precisions; the others are rescaled
 _FARTHEST = 1e100  # beyond, or not a number, a place has density zero
 _MEAN, _VARIANCE = math.sqrt(2.0 / math.pi), 1.0 - 2.0 / math.pi  # of a half-normal
-
-
-class Along(NamedTuple):
-    """The sizes of one score that go along: their places, their distinct columns, which one each has."""
-
-    places: Integers
-    columns: Integers
-    column: Integers
 
 
 class Fixed(NamedTuple):
@@ -38,38 +30,38 @@ class Fixed(NamedTuple):
 
     Attributes
     ----------
-    along : list of Along
-        Of each score.
-    precision : ndarray, shape (n_basis, n_scores)
+    places : ndarray of int
+        Of the sizes that go along.
+    precision : ndarray, shape (n_basis,)
         Of the sizes where the move began; they go as the inverse square of the factor.
     share : float
         Power of the norm of the basis functions that sizes and sqrt(d) make up for, from 0 to 1.
-    size, bias : ndarray, shape (n_basis, n_scores) and (n_scores,)
-    rate, norm : float
-        d, and the norm of the basis functions.
+    size : ndarray, shape (n_basis,)
+    bias, rate, norm : float
+        The bias, d, and the norm of the basis functions.
     """
 
-    along: list[Along]
+    places: Integers
     precision: Array
     share: float
     size: Array
-    bias: Array
+    bias: float
     rate: float
     norm: float
 
 
 class Place(NamedTuple):
-    """Where a move leads to: sizes, biases, the factor of the scale, coordinates x and log density."""
+    """Where a move leads to: sizes, bias, the factor of the scale, coordinates x and log density."""
 
     size: Array
-    bias: Array
+    bias: float
     factor: float
-    x: tuple[list[Array], Array]
+    x: tuple[Array, float]
     log_density: float
 
 
 def move_width(problem: GibbsProblem, state: GibbsState, rng: Generator) -> None:
-    """Move the width by a slice sampler, with sizes, biases and a learned d; of several widths one.
+    """Move the width by a slice sampler, with sizes, bias and a learned d; of several widths one.
 
     Parameters
     ----------
@@ -83,7 +75,7 @@ def move_width(problem: GibbsProblem, state: GibbsState, rng: Generator) -> None
     I. Murray and R. P. Adams (2010), "Slice sampling covariance hyperparameters of latent Gaussian models",
     NeurIPS 23, for moves that take the latent function along; R. M. Neal (2003), "Slice sampling".
     """
-    Phi = state.basis.Phi[:, problem.copies[0]]
+    Phi = state.basis.Phi
     fixed = fixed_parts(problem, state, Phi, rng)
     direction: Any = 1.0
     if np.ndim(state.width):
@@ -95,38 +87,23 @@ def move_width(problem: GibbsProblem, state: GibbsState, rng: Generator) -> None
     while high - low > _NARROWEST:
         t = low + (high - low) * rng.random()
         width = state.width * np.exp(t * direction)
-        Phi = problem.distinct.basis(width)
+        Phi = problem.moves.basis(width)
         there = place(problem, fixed, width, Phi, here.x)
         if there.log_density > level:
-            shape = problem.sign.shape
-            state.size, state.bias = there.size.reshape(shape), there.bias.reshape(shape[1:])[()]
-            state.log_rate, state.width = state.log_rate + 2.0 * math.log(there.factor), width
-            state.basis = problem.columns(Phi)
+            state.size, state.bias, state.width = there.size, there.bias, width
+            state.log_rate += 2.0 * math.log(there.factor)
+            state.basis = make_columns(Phi, problem.basis.neighbours)
             return
         low, high = (t, high) if t < 0.0 else (low, t)
 
 
 def fixed_parts(problem: GibbsProblem, state: GibbsState, Phi: Array, rng: Generator) -> Fixed:
-    """Draw what stays while the width moves, precisions among it, given a state.
-
-    Parameters
-    ----------
-    problem : GibbsProblem
-    state : GibbsState
-    Phi : ndarray, shape (n_obs, n_distinct)
-        Its distinct basis functions.
-    rng : numpy.random.Generator
-    """
-    prior, rate = problem.parameters, math.exp(state.log_rate)
-    size = state.size.reshape(len(state.size), -1)
+    """Draw what stays while the width moves, precisions among it, given a state and its basis functions."""
+    prior, rate, size = problem.parameters, math.exp(state.log_rate), state.size
     precision = rng.gamma(prior.c + 0.5, 1.0, size.shape) / (rate + 0.5 * size * size)
-    along = []
-    for places in np.argsort(precision, axis=0, kind="stable")[:_MOST].T:
-        columns, column = np.unique(problem.copies[1][places], return_inverse=True)
-        along.append(Along(np.ascontiguousarray(places), columns, column))
+    places = np.ascontiguousarray(np.argsort(precision, kind="stable")[:_MOST])
     share = rng.random() if prior.rate_shape > 0.0 else 0.0
-    bias = np.atleast_1d(np.asarray(state.bias, dtype=float))
-    return Fixed(along, precision, share, size, bias, rate, centred_norm(Phi))
+    return Fixed(places, precision, share, size, state.bias, rate, centred_norm(Phi))
 
 
 def centred_norm(Phi: Array) -> float:
@@ -140,7 +117,7 @@ def place(
     fixed: Fixed,
     width: Any,
     Phi: Array,
-    x: tuple[list[Array], Array] | None = None,
+    x: tuple[Array, float] | None = None,
 ) -> Place:
     """Return the place with these coordinates at a width, or the coordinates of where the move began.
 
@@ -149,48 +126,42 @@ def place(
     problem : GibbsProblem
     fixed : Fixed
     width : float or ndarray, shape (n_features,)
-    Phi : ndarray, shape (n_obs, n_distinct)
-        Distinct basis functions at that width.
-    x : tuple of list and ndarray, optional
-        Coordinates of the sizes that go along, by score, and of the biases. Default: those of where the move
-        began, whose width `width` is then.
+    Phi : ndarray, shape (n_obs, n_basis)
+        Basis functions at that width.
+    x : tuple of ndarray and float, optional
+        Coordinates of the sizes that go along, and of the bias. Default: those of where the move began, whose
+        width `width` is then.
 
     Returns
     -------
     Place
-        Its log density is that of labels, sizes, precisions, biases, d and width, by the volume of
+        Its log density is that of labels, sizes, precisions, bias, d and width, by the volume of
         coordinates and log(width); but for constants.
     """
-    prior, (curvature, target) = problem.parameters, problem.normal_rows
+    prior, (curvature, target), places = problem.parameters, problem.normal_rows, fixed.places
     t = 0.0 if x is None else fixed.share * math.log(fixed.norm / centred_norm(Phi))
-    factor, coordinates = math.exp(t), []
-    size, bias, latent = factor * fixed.size, fixed.bias.copy(), np.empty(target.T.shape)
-    offset = np.empty(len(bias))
-    total = problem.moves.log_density(width) + float(np.sum(np.log(width)))
-    signs, copies = problem.sign.reshape(len(size), -1), problem.copies[1]
-    for k, (places, columns, column) in enumerate(fixed.along):
-        rest = signs[:, k] * size[:, k]
-        rest[places] = 0.0
-        of_rest = Phi @ np.bincount(copies, rest, Phi.shape[1])
-        some = Phi if len(columns) == Phi.shape[1] else Phi[:, columns]
-        weighted, spread = some.T * curvature[:, k], curvature[:, k].sum() + prior.e / prior.f
-        normal = weighted @ some, weighted.sum(axis=1), weighted @ (target[:, k] - of_rest)
-        pull = float(curvature[:, k] @ (target[:, k] - of_rest))
-        sign, precision = signs[places, k], fixed.precision[places, k] / (factor * factor)
-        given = size[places, k] if x is None else x[0][k]
-        of_one, moved, volume, weight, middle = through(
-            *normal, pull, spread, column, sign, precision, given, x is None
-        )
-        size[places, k] = moved
-        coordinates.append(of_one)
-        offset[k] = bias[k] - middle if x is None else x[1][k]
-        bias[k] = middle + offset[k]
-        latent[k] = of_rest + some @ weight + bias[k]
-        total += volume - (prior.e + 0.5) * math.log1p(bias[k] * bias[k] / (2.0 * prior.f))
+    factor = math.exp(t)
+    size, rest = factor * fixed.size, factor * fixed.size * problem.sign
+    rest[places] = 0.0
+    of_rest, some = Phi @ rest, Phi[:, places]
+    weighted, spread = some.T * curvature, curvature.sum() + prior.e / prior.f
+    residual = target - of_rest
+    normal = weighted @ some, weighted.sum(axis=1), weighted @ residual
+    sign, precision = problem.sign[places], fixed.precision[places] / (factor * factor)
+    given, is_start = (size[places], True) if x is None else (x[0], False)
+    pull = float(curvature @ residual)
+    coordinates, size[places], volume, middle = through(
+        *normal, pull, spread, sign, precision, given, is_start
+    )
+    offset = fixed.bias - middle if x is None else x[1]
+    bias = middle + offset
+    total = problem.moves.log_density(width) + float(np.sum(np.log(width))) + volume
+    total -= (prior.e + 0.5) * math.log1p(bias * bias / (2.0 * prior.f))
     if prior.rate_shape > 0.0:
         total += 2.0 * prior.rate_shape * t - prior.rate_rate * fixed.rate * factor * factor
     if abs(total) < np.inf:
-        total += log_likelihood(augmented(problem.likelihood), 1.0, latent, problem.label)
+        latent = of_rest + some @ (sign * size[places]) + bias
+        total += log_likelihood(problem.flip, 1.0, latent, problem.label)
     return Place(size, bias, factor, (coordinates, offset), total)
 
 
@@ -201,12 +172,11 @@ def through(
     linear: Array,
     pull: float,
     spread: float,
-    column: Integers,
     sign: Array,
     precision: Array,
     given: Array,
     forward: bool,
-) -> tuple[Array, Array, float, Array, float]:
+) -> tuple[Array, Array, float, float]:
     """Return the coordinates of sizes (`forward`), or the sizes of coordinates.
 
     A size given those before it is normal above zero, with those after it, as normal variables of a
@@ -215,13 +185,10 @@ def through(
 
     Parameters
     ----------
-    gram, edge, linear : ndarray, shape (m, m), (m,) and (m,)
-        Products of the m distinct columns with each other, with a bias and with the targets, by the weights
-        of the rows.
+    gram, edge, linear : ndarray, shape (k, k), (k,) and (k,)
+        Products of the columns with each other, with a bias and with the targets, by the weights of the rows.
     pull, spread : float
         Of the bias: its product with the targets, and its precision.
-    column : ndarray of int, shape (k,)
-        The column of each size.
     sign, precision : ndarray, shape (k,)
         Of the sizes; precisions of their half-normal prior.
     given : ndarray, shape (k,)
@@ -233,20 +200,16 @@ def through(
     x, size : ndarray, shape (k,)
     log_density : float
         Of the prior of the sizes by the volume of coordinates.
-    weight : ndarray, shape (m,)
-        Of the columns.
     middle : float
         Mean of the bias given these sizes.
     """
-    k, x, size, weight = len(given), given.copy(), given.copy(), np.zeros(len(edge))
+    k, x, size = len(given), given.copy(), given.copy()
     left, slope, log_density = np.empty((k, k)), np.sqrt(precision) * _MEAN / _VARIANCE, 0.0
     mean, root = np.empty(k), np.empty(k)
     for j in range(k):
-        a = column[j]
-        slope[j] += sign[j] * (linear[a] - edge[a] * pull / spread)
+        slope[j] += sign[j] * (linear[j] - edge[j] * pull / spread)
         for i in range(j + 1):
-            b = column[i]
-            left[j, i] = sign[i] * sign[j] * (gram[a, b] - edge[a] * edge[b] / spread)
+            left[j, i] = sign[i] * sign[j] * (gram[j, i] - edge[j] * edge[i] / spread)
         left[j, j] += precision[j] / _VARIANCE
     for j in range(k - 1, -1, -1):  # integrated out, from the last on
         own = precision[j] / _VARIANCE
@@ -262,7 +225,7 @@ def through(
             mean[j] -= left[j, i] * size[i]
         at = mean[j] / root[j]
         if not abs(at) < _FARTHEST:
-            return x, size, -np.inf, weight, 0.0
+            return x, size, -np.inf, 0.0
         mills = log_ndtr_and_mills(at)[1]
         gap = gap_of(at, mills)  # the mean above zero, in units of 1 / root
         variance = math.log1p(max(1.0 - mills * gap, 0.5 * gap * gap) / (gap * gap))
@@ -273,6 +236,5 @@ def through(
             size[j] = math.exp(middle + deviation * x[j])
         log_density += 0.5 * (math.log(precision[j]) - precision[j] * size[j] * size[j])
         log_density += math.log(deviation * size[j])
-        weight[column[j]] += sign[j] * size[j]
-        pull -= sign[j] * size[j] * edge[column[j]]
-    return x, size, log_density, weight, pull / spread
+        pull -= sign[j] * size[j] * edge[j]
+    return x, size, log_density, pull / spread

@@ -119,21 +119,13 @@ class Hyperprior:
         return cls._scaled(1.0, Phi, signs, latent_size)
 
     @classmethod
-    def learned(
-        cls,
-        Phi: Array,
-        signs: Array | None,
-        *,
-        latent_size: float = LATENT_SIZE,
-        c: float | None = None,
-    ) -> Self:
+    def learned(cls, Phi: Array, signs: Array | None, *, latent_size: float = LATENT_SIZE) -> Self:
         """Return the hyperprior for sampling whose scale is left to the data: d has a wide Gamma hyperprior.
 
         Of those tried it predicts best (``benchmarks/README.md``), and depends least on the number of bases.
         Where all weights of a class have one sign, c = 1/2: many weights near zero, few large; more mass far
-        from zero would tilt the latent function towards a density estimate of each class. Where each basis
-        function has weights of both signs, which cancel, c = 5, as for `plug_in`. Free weights have c = 1,
-        as `default`. Sampled by Gibbs or NUTS; EM fixes d at c.
+        from zero would tilt the latent function towards a density estimate of each class. Weights of either
+        sign, which cancel, have c = 5, as for `plug_in`.
 
         Parameters
         ----------
@@ -141,14 +133,8 @@ class Hyperprior:
         signs : ndarray, shape (n_basis,), or None
         latent_size : float
             Prior median size of the centred latent function where d is at its mean.
-        c : float, optional
-            Shape of the Gamma, in place of those.
         """
-        if c is None:
-            c = 1.0
-            if signs is not None:
-                cancels = np.abs(Phi @ signs) <= 1e-9 * np.abs(Phi).sum(axis=1)
-                c = 5.0 if cancels.all() else 0.5
+        c = 5.0 if signs is None else 0.5
         return replace(cls._scaled(c, Phi, signs, latent_size), rate_shape=RATE_SHAPE)
 
     @classmethod
