@@ -157,29 +157,22 @@ def sampler_of(problem: Problem) -> tuple[str, str]:
     """Return the sampler that draws a problem's posterior soonest, and why; one rule for all rows.
 
     Signs of the labels make many weights of one sign add up, each nearly free to be zero: there single
-    updates given latent responses mix, and trajectories do not. Weights of either sign, any likelihood and
-    rows with weights are drawn along trajectories, several chains at a time. What has an unknown parameter
-    besides scale, width and noise, or signs that neither suits, is left to NUTS. Measured in
-    ``benchmarks/README.md``.
+    updates given latent responses mix, trajectories of a common step size do not. Weights of either sign are
+    drawn along trajectories, several chains at a time, at unknown widths too. All else is left to NUTS.
+    Measured in ``benchmarks/README.md``.
     """
     prior, likelihood = problem.hyperprior, problem.likelihood
-    flip = float(getattr(likelihood, "flip", 0.0))
-    unknown = np.isnan(flip) or np.isnan(getattr(likelihood, "degrees", 1.0))
-    if unknown or not prior.is_proper or prior.name == "half-horseshoe":
-        return (
-            "nuts",
-            f"a {likelihood.name} likelihood with an unknown parameter, or a {prior.name} prior",
-        )
-    augmented = likelihood.name in AUGMENTED and not isinstance(likelihood, Weighted)
-    if problem.is_signed and augmented and prior.name == "gamma" and problem.bias == "prior":
-        return "gibbs", "signs of labels and latent responses that can be drawn"
-    if problem.is_signed and problem.moves is not None:
-        return (
-            "nuts",
-            "signs of labels and an unknown width, without latent responses that can be drawn",
-        )
-    signs = "weights of known signs" if problem.is_signed else "weights of either sign"
-    return "hmc", f"{signs}, precisions integrated out"
+    parameters = (getattr(likelihood, name, 1.0) for name in ("flip", "degrees"))
+    if np.isnan([*parameters]).any():
+        return "nuts", f"a {likelihood.name} likelihood with an unknown parameter"
+    if not prior.is_proper or prior.name == "half-horseshoe":
+        return "nuts", f"a {prior.name} prior"
+    if not problem.is_signed:
+        return "hmc", "weights have either sign, and precisions are integrated out"
+    drawn = likelihood.name in AUGMENTED and not isinstance(likelihood, Weighted)
+    if drawn and problem.moves is None and prior.name == "gamma" and problem.bias == "prior":
+        return "gibbs", "weights have the signs of labels, and latent responses can be drawn"
+    return "nuts", "weights have known signs, under what Gibbs sampling does not draw"
 
 
 def check_solver(problem: Problem, solver: str) -> None:
@@ -200,7 +193,7 @@ def check_solver(problem: Problem, solver: str) -> None:
         check_mode(problem)
     rows, sampler = systems_of(problem), sampler_of(problem)
     taken = {each for row in rows for each in row.solvers} | ({sampler[0]} if rows else set())
-    if "gibbs" in taken and problem.moves is None:  # two ways of one posterior
+    if rows and problem.moves is None and problem.hyperprior.is_proper:  # slow, and right
         taken.add("hmc")
     if solver in taken:
         return

@@ -185,7 +185,7 @@ class PCVMGibbs(BlockedStep):
     vars : list of value variables, optional
         All of the model's; the step moves them together.
     model : pm.Model, optional
-        From `pcvm_model` or `mpcvm_model`, with a proper `Hyperprior`; the width may be unknown.
+        From `pcvm_model`, with signs of labels, a proper `Hyperprior` and a fixed width.
     sweeps : int
         Sweeps for each draw.
     rng : int or numpy.random.Generator, optional
@@ -253,11 +253,10 @@ class PCVMGibbs(BlockedStep):
         """Return the point after some sweeps."""
         natural = self._map.natural(point)
         log_rate = np.log(natural.get("rate", self.problem.hyperprior.d))
-        width = natural["width"][()] if "width" in natural else None
-        state = GibbsState(np.abs(natural["weight"]), natural["bias"][()], float(log_rate), width)
+        state = GibbsState(np.abs(natural["weight"]), natural["bias"][()], float(log_rate))
         advance(self.problem, state, self.rng, draws=1, thin=self.sweeps)
         rate = np.exp(state.log_rate)
-        new = self._map.point(weight=state.size, bias=state.bias, width=state.width, rate=rate)
+        new = self._map.point(weight=state.size, bias=state.bias, rate=rate)
         return {**point, **new}, [{"sweeps": self.sweeps}]
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Chains: compiled sweeps, and moves of an unknown width between them."""
+"""Chains of compiled sweeps."""
 
 import math
 import threading
@@ -10,16 +10,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pcvm_pymc.core.gibbs import moves
-from pcvm_pymc.core.gibbs.block import move_visible_ones
 from pcvm_pymc.core.gibbs.moves import Columns, Given, Parameters, Score, sliced
-from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState, make_columns
+from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState
 from pcvm_pymc.core.gibbs.responses import draw_responses
 from pcvm_pymc.core.gibbs.vectors import Integers, copy_into, jit
-from pcvm_pymc.core.gibbs.widths import move_width
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Values
 
-_WIDTH_PERIOD = 10  # sweeps, which take about as long as one move of the width
 _CHUNK_SECONDS = 0.3  # of compiled sweeps, after which a chain can be interrupted
 
 
@@ -64,9 +61,9 @@ class GibbsChains:
             except BaseException:
                 stop.set()
                 raise
-        size, bias, rate, *width = map(np.stack, zip(*drawn, strict=True))
+        size, bias, rate = map(np.stack, zip(*drawn, strict=True))
         weight = (size * self.problem.sign)[..., None]
-        return Values(weight, bias[..., None], rate, np.ones_like(rate), *width), {}
+        return Values(weight, bias[..., None], rate, np.ones_like(rate)), {}
 
 
 def advance(
@@ -77,8 +74,11 @@ def advance(
     draws: int,
     thin: int = 1,
     between: Callable[[], None] = lambda: None,
-) -> tuple[Array, ...]:
-    """Run ``draws * thin`` sweeps; an unknown width is updated after every tenth, and after the last.
+) -> tuple[Array, Array, Array]:
+    """Run ``draws * thin`` sweeps.
+
+    Compiled code cannot be interrupted: it returns after every chunk of sweeps. Draws do not depend on the
+    chunks, since what a sweep takes from the one before is the state alone.
 
     Parameters
     ----------
@@ -98,8 +98,6 @@ def advance(
     size : ndarray, shape (draws, n_basis)
     bias, rate : ndarray, shape (draws,)
         d, which does not move where it is not learned.
-    width : ndarray, shape (draws,) or (draws, n_features)
-        Where it is unknown; else there are three arrays.
 
     References
     ----------
@@ -107,37 +105,9 @@ def advance(
     R. M. Neal (2003), "Slice sampling", Annals of Statistics 31(3).
     J. S. Liu and C. Sabatti (2000), "Generalised Gibbs sampler and multigrid Monte Carlo", Biometrika 87.
     """
-    if problem.moves is None:
-        return _sweep(problem, problem.basis, state, rng, draws, thin, between)
-    if state.basis is None:
-        state.basis = make_columns(problem.moves.basis(state.width), problem.basis.neighbours)
-    kept = []
-    for _ in range(draws):
-        for done in range(0, thin, _WIDTH_PERIOD):
-            sweeps = min(_WIDTH_PERIOD, thin - done)
-            _sweep(problem, state.basis, state, rng, 1, sweeps, between)
-            move_width(problem, state, rng)
-        kept.append((state.size, state.bias, np.exp(state.log_rate), state.width))
-    return tuple(map(np.array, zip(*kept, strict=True)))
-
-
-def _sweep(
-    problem: GibbsProblem,
-    basis: Columns,
-    state: GibbsState,
-    rng: np.random.Generator,
-    draws: int,
-    thin: int,
-    between: Callable[[], None],
-) -> tuple[Array, Array, Array]:
-    """Run sweeps at one width; return sizes, biases and d.
-
-    Compiled code cannot be interrupted: it returns after every chunk of sweeps. Draws do not depend on the
-    chunks, since what a sweep takes from the one before is the state alone.
-    """
     size, bias = np.array(state.size, dtype=float), np.array([state.bias], dtype=float)
     kept = np.empty((draws, len(size))), np.empty(draws), np.empty(draws)
-    known = basis, problem.flip, problem.parameters, problem.sign, problem.label
+    known = problem.basis, problem.flip, problem.parameters, problem.sign, problem.label
     done, log_rate = 0, float(state.log_rate)
     while done < draws * thin:
         began, end = time.perf_counter(), min(done + state.chunk, draws * thin)
@@ -180,7 +150,6 @@ def run(
         moves.update_given_responses(basis, given, state, rng)
         # from here on the responses are integrated out, until the next sweep draws new ones
         moves.update_a_large_one(basis, given, state, rng)
-        move_visible_ones(basis, given, state, rng)
         low = -moves.SCALE_WIDTH * rng.random()
         known = (size, bias, latent, given)
         t = sliced(moves.scale_density, known, 0.0, low, low + moves.SCALE_WIDTH, rng)

@@ -60,9 +60,6 @@ class Columns(NamedTuple):
         Phi' 1.
     norm : ndarray, shape (n_basis,)
         Squared norms of Phi's columns.
-    Phi : ndarray, shape (n_obs, n_basis)
-    peak : ndarray, shape (n_basis,)
-        Largest values of Phi's columns, without their signs.
     """
 
     left: Array
@@ -71,8 +68,6 @@ class Columns(NamedTuple):
     ones: Array
     border: Array
     norm: Array
-    Phi: Array
-    peak: Array
 
 
 class Parameters(NamedTuple):
@@ -187,7 +182,7 @@ def single_density(t: float, size: float, move: Array, latent: Array, given: Giv
     factor, label, flip = math.exp(t), given.label, given.flip
     total = t + log_size_density(size * factor, given.prior.c, given.rate)
     for i in range(len(label)):
-        total += log_label(flip, label[i] * (latent[i] + (factor - 1.0) * move[i]))[0]
+        total += log_label(flip, label[i] * (latent[i] + (factor - 1.0) * move[i]))
     return total
 
 

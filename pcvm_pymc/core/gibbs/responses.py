@@ -14,13 +14,10 @@ from pcvm_pymc.core.pieces.probit import Array
 
 
 @jit
-def log_label(flip: float, x: float) -> tuple[float, float]:
-    """Return the log probability of a label at x = label times latent value, and its derivative in x."""
-    log_phi, mills = log_ndtr_and_mills(x)
-    if flip == 0.0:
-        return log_phi, mills
-    kept = (1.0 - 2.0 * flip) * math.exp(log_phi)
-    return math.log(flip + kept), mills * kept / (flip + kept)
+def log_label(flip: float, x: float) -> float:
+    """Return the log probability of a label at x = label times latent value."""
+    log_phi = log_ndtr_and_mills(x)[0]
+    return log_phi if flip == 0.0 else math.log(flip + (1.0 - 2.0 * flip) * math.exp(log_phi))
 
 
 @jit
@@ -28,7 +25,7 @@ def log_likelihood(flip: float, factor: float, latent: Array, label: Integers) -
     """Return the log likelihood at `factor` times the latent values, shape (n_obs,)."""
     total = 0.0
     for i in range(len(label)):
-        total += log_label(flip, label[i] * factor * latent[i])[0]
+        total += log_label(flip, label[i] * factor * latent[i])
     return total
 
 
