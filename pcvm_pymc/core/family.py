@@ -193,7 +193,7 @@ def check_solver(problem: Problem, solver: str) -> None:
         check_mode(problem)
     rows, sampler = systems_of(problem), sampler_of(problem)
     taken = {each for row in rows for each in row.solvers} | ({sampler[0]} if rows else set())
-    if rows and problem.moves is None and problem.hyperprior.is_proper:  # slow, and right
+    if "gibbs" in taken:  # slow there, and right
         taken.add("hmc")
     if solver in taken:
         return
