@@ -1,46 +1,49 @@
-"""MAP and posterior compared: one table, the convergence verdict, pictures."""
+"""Results compared on rows that were held out: one table, the chains' convergence, pictures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pymc as pm
 import xarray as xr
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.assessment import plots
+from pcvm_pymc.assessment.held_out import Scores, classes_of, held_out, observed, observed_of
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.probabilities import normalised
 from pcvm_pymc.estimators.measures import Rival, scores
-from pcvm_pymc.inference import results
+from pcvm_pymc.inference import results as stored
 from pcvm_pymc.inference.convergence import Convergence, convergence
-from pcvm_pymc.inference.prediction import predict
 from pcvm_pymc.model.bases import AnyKernel
-from pcvm_pymc.model.coordinates import storable
-
-# what a rival does not tell is no number
-_SHOWN: Any = {"float_format": "{:.4g}".format, "na_rep": "–"}
+from pcvm_pymc.model.data import as_model
 
 
-@dataclass(frozen=True, repr=False)
-class Comparison:
-    """MAP, posterior and rivals on one test set.
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Comparison(Scores):
+    """Results on one test set.
 
     Attributes
     ----------
     table : pandas.DataFrame
-        A row for each: error, AUC, 1-RMSE, log loss, expected calibration error, vectors, seconds.
-    convergence : Convergence
+        A row for each: error, AUC, 1-RMSE, log loss and expected calibration error; of regressions log loss,
+        RMSE and the share of targets in their 89 % intervals. Then the scale of the weights, the width and
+        the likelihood's numbers that it was made at, of draws their medians, of widths per feature the
+        median, too; vectors, seconds.
+    convergence : dict of str to Convergence
+        Of the results with several draws.
     probability : dict of str to ndarray, shape (n_test,), or (n_test, n_classes) of several classes
-        Predicted probability of the greater class, or of each.
-    label : ndarray of int, shape (n_test,)
-        Numbers of the classes: 0 and 1, of several from 0.
+        Predicted probability of the greater class, or of each; empty of regressions.
+    label : ndarray, shape (n_test,)
+        Numbers of the classes: 0 and 1, of several from 0; or the targets.
     classes : ndarray, shape (n_classes,)
-    map_result, posterior : DataTree
+    results : dict of str to DataTree or Rival
+        As they were given.
 
     Examples
     --------
@@ -51,27 +54,24 @@ class Comparison:
     >>> model = pcvm_model(X[:20], y[:20], width=1.0, hyperprior="default")
     >>> mode = find_map_em(model, progressbar=False)
     >>> draws = sample(model, draws=200, thin=1, random_seed=1, quiet=True)
-    >>> found = compare(mode, draws, X[20:], X[20:, 0] > 0)
+    >>> found = compare({"MAP": mode, "posterior": draws}, X[20:], X[20:, 0] > 0)
     >>> found.table.columns[:3].tolist()
     ['error', 'AUC', '1-RMSE']
-    >>> found.probability["posterior mean"].shape
+    >>> found.probability["posterior"].shape
     (20,)
     >>> figure = found.plot("calibration")
     """
 
-    table: pd.DataFrame
-    convergence: Convergence
-    probability: dict[str, Array]
-    label: NDArray[Any]
-    classes: NDArray[Any]
-    map_result: xr.DataTree
-    posterior: xr.DataTree
+    convergence: dict[str, Convergence]
+    results: dict[str, xr.DataTree | Rival]
 
     def __repr__(self) -> str:
-        return f"{self.table.to_string(**_SHOWN)}\n{self.convergence}"
+        verdicts = (f"{name}: {each}" for name, each in self.convergence.items())
+        return "\n".join([super().__repr__(), *verdicts])
 
     def _repr_html_(self) -> str:
-        return f"{self.table.to_html(**_SHOWN)}<p>{self.convergence}</p>"
+        verdicts = (f"<p>{escape(name)}: {each}</p>" for name, each in self.convergence.items())
+        return "".join([super()._repr_html_(), *verdicts])
 
     def plot(self, kind: str = "calibration") -> Figure:
         """Draw one picture and return its figure.
@@ -79,7 +79,8 @@ class Comparison:
         Parameters
         ----------
         kind : {"calibration", "weights"}
-            Observed against predicted frequencies; weights of mode and posterior.
+            Observed against predicted frequencies; weights of the first point estimate and of the first
+            result with several draws.
 
         Returns
         -------
@@ -88,12 +89,21 @@ class Comparison:
         Raises
         ------
         ValueError
-            If the kind is unknown.
+            If the kind is unknown, there are no class probabilities, or no such two results of one basis.
         """
         validation.check_choice("kind", kind, ("calibration", "weights"))
-        if kind == "weights":
-            return plots.plot_weights(self.map_result, self.posterior)
-        return plots.plot_calibration(self.label, self.probability, classes=self.classes)
+        if kind == "calibration":
+            return super().plot()
+        trees = {name: each for name, each in self.results.items() if not isinstance(each, Rival)}
+        pair = [
+            [x for name, x in trees.items() if (name in self.convergence) == is_drawn]
+            for is_drawn in (False, True)
+        ]
+        if not all(pair):
+            raise ValueError(
+                f"plot('weights') of {[*trees]}; needed a point estimate and a result with several draws"
+            )
+        return plots.plot_weights(pair[0][0], pair[1][0])
 
 
 def active_count(weight: ArrayLike, share: float = 0.95) -> Array:
@@ -115,48 +125,44 @@ def active_count(weight: ArrayLike, share: float = 0.95) -> Array:
 
 def vector_count(result: xr.DataTree) -> float:
     """Return how many bases a result has: of a point those not zero, of draws `active_count` on average."""
-    weight = results.weights_of(result)[0]
+    if "weight" not in result["posterior"]:  # several latent functions
+        return np.nan
+    weight = stored.weights_of(result)[0]
     if len(weight) > 1:
         return float(active_count(weight).mean())
     return float(np.count_nonzero(weight[0].reshape(weight.shape[1], -1).any(axis=1)))
 
 
-def of_the_greater(probability: Array) -> Array:
-    """Return probabilities of the greater of two classes, shape (n,); of several those of all, of sum one.
-
-    Two classes under the multinomial probit have a column each.
-    """
-    if probability.ndim == 1:
-        return probability
-    each = normalised(probability)
-    return each[:, 1] if each.shape[1] == 2 else each
-
-
 def compare(
-    map_result: xr.DataTree,
-    posterior: xr.DataTree,
+    results: Mapping[str, xr.DataTree | Rival],
     X_test: ArrayLike,
     y_test: ArrayLike,
     *,
     kernel: AnyKernel | None = None,
-    rivals: Mapping[str, Rival | xr.DataTree] | None = None,
+    model: pm.Model | Mapping[str, pm.Model] | None = None,
+    data: Mapping[str, ArrayLike] | None = None,
 ) -> Comparison:
-    """Compare the MAP plug-in and the posterior mean on held-out rows, of two classes or several.
+    """Compare results on held-out rows, of two classes, several, or of regressions.
+
+    A warning says where results are of models that differ in more than how they were inferred.
 
     Parameters
     ----------
-    map_result : DataTree
-        From `find_map_em` or `pymc_extras.find_MAP`.
-    posterior : DataTree
-        From `sample`, `pymc.sample` or an approximation (`pymc.fit`), of the same model.
-    X_test : array_like, shape (n_test, n_features)
+    results : mapping of str to DataTree or Rival
+        Of any number, in any order: from `find_map_em`, `fit_evidence`, `sample`, `pymc.sample`,
+        `pymc_extras.find_MAP` or an approximation (`pymc.fit`); or another classifier's predictions for the
+        same rows.
+    X_test : array_like or table, shape (n_test, n_features)
     y_test : array_like, shape (n_test,)
-        Labels in the code of the training labels.
+        Labels in the code of the training labels, or targets.
     kernel : str, callable or pm.gp.cov.Covariance, optional
         The kernel that the models were built with; needed where it was a function or a covariance.
-    rivals : mapping of str to Rival or DataTree, optional
-        Other classifiers' predictions for the same rows, or results of other models (another prior,
-        a MAP under another hyperprior), which are asked for theirs.
+    model : pm.Model or mapping of str to pm.Model, optional
+        That of the results whose models have terms of one's own; of several models by the results' names.
+        Its observed variable is evaluated at the new rows. The model keeps its data.
+    data : mapping of str to array_like, optional
+        For such a model: the new rows of its own `pm.Data`, such as groups or offsets, by their names. `X_test`
+        is set in each latent function, `y_test` in the observed variable.
 
     Returns
     -------
@@ -165,8 +171,8 @@ def compare(
     Raises
     ------
     ValueError
-        If a test label is not a class of the training set, a result is of other classes, or of a regression,
-        or the mode stands in place of the posterior.
+        If a test label is not a class of the training set, or results are of different classes or targets; if
+        a model, or new rows of its data, are missing or without effect.
 
     Examples
     --------
@@ -174,127 +180,193 @@ def compare(
     >>> from pcvm_pymc import find_map_em, pcvm_model, sample
     >>> X = np.random.default_rng(0).normal(size=(12, 2))
     >>> y = np.arange(12) % 2
-    >>> model = pcvm_model(X, y, width=1.0)
+    >>> built = pcvm_model(X, y, width=1.0)
     >>> fast = {"draws": 20, "max_sweeps": 200, "cores": 1, "quiet": True}
-    >>> posterior = sample(model, random_seed=1, **fast)
-    >>> mode = find_map_em(model, progressbar=False)
-    >>> compare(mode, posterior, X, y).table.index.tolist()
-    ['MAP plug-in', 'posterior mean']
+    >>> posterior = sample(built, random_seed=1, **fast)
+    >>> mode = find_map_em(built, progressbar=False)
+    >>> compare({"MAP": mode, "posterior": posterior}, X, y).table.index.tolist()
+    ['MAP', 'posterior']
     """
-    map_result = results.check_result(map_result, "map_result")
-    posterior = results.check_result(posterior, "posterior")
-    validation.check_instance(
-        "rivals", rivals, Mapping, "a mapping of names to Rival or DataTree", optional=True
-    )
-    n_classes = _n_classes("MAP plug-in", map_result)
-    _check_same_model(map_result, posterior)
+    needed = "a mapping of names to results, such as {'MAP': mode, 'posterior': posterior}"
+    validation.check_instance("results", results, Mapping, needed)
+    if not results:
+        raise ValueError(f"results is empty; needed {needed}")
+    trees = {
+        name: stored.check_result(each, f"results[{name!r}]")
+        for name, each in results.items()
+        if not isinstance(each, Rival)
+    }
+    models = _models(trees, model, data)
     check_same_rows(X_test, "X_test", y_test=y_test)
-    X_test = validation.as_features(X_test, "X_test")
-    # a plain result of PyMC has none
-    classes = results.classes_of(map_result if "classes" in map_result.attrs else posterior)
-    label = coded(y_test, classes, "y_test", len(X_test))
-    shape = (len(label),) if n_classes == 2 else (len(label), n_classes)
-    entrants = {"MAP plug-in": map_result, "posterior mean": posterior, **(rivals or {})}
-    for name, each in tuple(entrants.items()):
+    n_test = len(validation.as_features(X_test, "X_test"))
+    classes = _classes(trees, models, y_test)
+    label = observed(y_test, classes, "y_test", n_test)
+    _warn_of_differences(trees, models)
+    table, probability, convergences = {}, {}, {}
+    for name, each in results.items():
         if isinstance(each, Rival):
-            if np.shape(each.probability) != shape:
-                raise ValueError(
-                    f"{name!r} has probabilities of shape {np.shape(each.probability)}; needed {shape}"
-                )
+            table[name] = _of_rival(name, each, label, len(classes))
+            probability[name] = each.probability
             continue
-        entrants[name] = results.check_result(each, f"rivals[{name!r}]")
-        if (found := _n_classes(name, entrants[name])) != n_classes:
-            raise ValueError(f"{name!r} has {found} classes; needed {n_classes}, as the MAP has")
-    entries = {
-        name: each if isinstance(each, Rival) else rival_of(each, X_test, kernel)
-        for name, each in entrants.items()
-    }
-    table = {
-        name: scores(label, each.probability) | {"vectors": each.vectors, "seconds": each.seconds}
-        for name, each in entries.items()
-    }
+        own = models.get(name)
+        found = held_out(
+            trees[name] if own is None else each,
+            X_test,
+            label,
+            kernel=kernel,
+            model=own,
+            data=data,
+        )
+        table[name] = found.scores(label) | _made_at(trees[name])
+        if found.probability is not None:
+            probability[name] = found.probability
+        if n_draws(each) > 1:
+            convergences[name] = convergence(each, _unknown(trees[name], own))
     return Comparison(
         table=pd.DataFrame(table).T,
-        convergence=convergence(posterior, list(results.nuisance_of(posterior))),
-        probability={name: each.probability for name, each in entries.items()},
+        probability=probability,
         label=label,
         classes=classes,
-        map_result=map_result,
-        posterior=posterior,
+        convergence=convergences,
+        results=dict(results),
     )
 
 
-def _check_same_model(map_result: xr.DataTree, posterior: xr.DataTree) -> None:
-    """Raise unless these are a mode and a posterior of one model: its labels, prior, width and bases."""
-    both = map_result, posterior
-    one, many = (
-        each["posterior"].sizes["chain"] * each["posterior"].sizes["draw"] for each in both
-    )
-    if one > 1 or many < 2:
+def _models(
+    trees: Mapping[str, xr.DataTree], model: Any, data: Mapping[str, Any] | None
+) -> dict[str, pm.Model]:
+    """Return the models of results with terms of one's own, by the results' names."""
+    own = [name for name, tree in trees.items() if not stored.tells_likelihood(tree)]
+    several = isinstance(model, Mapping)
+    models = dict(model) if several else {} if model is None else dict.fromkeys(own, model)
+    models = {name: as_model(each) for name, each in models.items()}
+    if lacking := [name for name in own if name not in models]:
         raise ValueError(
-            f"map_result has {one} draws and posterior {many}; needed a mode (find_map_em) and a posterior "
-            "(sample), in this order: compare(mode, posterior, X_test, y_test, rivals={name: other result})"
+            f"results[{lacking[0]!r}] is of a model with terms of one's own; needed it as model=, and the new "
+            "rows of its own pm.Data as data="
         )
-    found, given = (each["constant_data"] for each in both)
-    of_one, of_many = map(results.target_of, both)
-    differs = [] if np.array_equal(of_one, of_many) else ["labels"]
-    for name in ("width", "hyperprior"):
-        first, other = (each[name].values if name in each else () for each in (found, given))
-        if not np.array_equal(first, other):
-            differs.append(name)
-    if "centres" in found and "centres" in given:
-        bases = {row.tobytes() for row in found["centres"].values}
-        if not bases.issuperset(row.tobytes() for row in given["centres"].values):
-            differs.append("centres")
-    if differs:
+    unknown = [f"model[{name!r}]" for name in models if name not in trees]
+    known = {name for each in models.values() for name in each.named_vars}
+    unknown += [f"data[{name!r}]" for name in data or {} if name not in known]
+    unknown += ["model"] if model is not None and not models else []
+    if unknown:
+        raise ValueError(f"{unknown[0]} has no effect on {[*trees]}; leave it out")
+    return models
+
+
+def _classes(
+    trees: Mapping[str, xr.DataTree], models: Mapping[str, pm.Model], y_test: ArrayLike
+) -> NDArray[Any]:
+    """Return the classes of all results, none of regressions; raise where they differ."""
+    found = {name: classes_of(tree, models.get(name)) for name, tree in trees.items()}
+    if not found:
+        return np.unique(validation.present_labels(y_test, "y_test"))
+    told = [name for name, tree in trees.items() if "classes" in tree.attrs]
+    first = [*told, *found][0]
+    for name, each in found.items():
+        if len(each) != len(found[first]) or (name in told and (each != found[first]).any()):
+            of = [x.tolist() or "a regression" for x in (each, found[first])]
+            raise ValueError(f"{name!r} has the classes {of[0]}; needed {of[1]}, as {first!r} has")
+    return found[first]
+
+
+def _of_rival(name: str, rival: Rival, label: NDArray[Any], n_classes: int) -> dict[str, float]:
+    """Return the row of a classifier's predictions; raise unless they are of these rows and classes."""
+    shape: Any = (len(label), n_classes)[: 1 + (n_classes > 2)] if n_classes else "a regression"
+    if np.shape(rival.probability) != shape:
         raise ValueError(
-            f"map_result has other {', '.join(differs)} than posterior; needed one model, others in rivals="
+            f"{name!r} has probabilities of shape {np.shape(rival.probability)}; needed {shape}"
         )
+    return scores(label, rival.probability) | {"vectors": rival.vectors, "seconds": rival.seconds}
 
 
-def _n_classes(name: str, result: xr.DataTree) -> int:
-    """Return the number of classes of a result; raise for a regression."""
-    likelihood = results.likelihood_of(result)
-    if likelihood.targets == "numbers":
-        raise ValueError(
-            f"{name!r} is a regression under the {likelihood.name!r} likelihood; needed results of classes"
-        )
-    return max(2, likelihood.n_scores)
+def n_draws(result: xr.DataTree) -> int:
+    """Return the number of draws of all chains."""
+    return int(result["posterior"].sizes["chain"] * result["posterior"].sizes["draw"])
 
 
-def rival_of(result: xr.DataTree, X_test: ArrayLike, kernel: AnyKernel | None = None) -> Rival:
-    """Return a result's predictions, number of bases and time."""
-    probability = predict(result, X_test, kernel=kernel)["predictions"]["probability"]
-    mean = of_the_greater(probability.mean(("chain", "draw")).values)
+def _unknown(result: xr.DataTree, model: pm.Model | None) -> list[str]:
+    """Return the names of what was drawn beside the weights of the latent function."""
+    if model is None:
+        return list(stored.nuisance_of(result))
+    dims = {x.name: model.named_vars_to_dims.get(x.name) or ("",) for x in model.free_RVs}
+    return [name for name, each in dims.items() if not str(each[0]).endswith("basis")]
+
+
+def _made_at(result: xr.DataTree) -> dict[str, float]:
+    """Return the scale, the width and the likelihood's numbers of a result, its bases and seconds."""
+    drawn, data = (result[group].to_dataset() for group in ("posterior", "constant_data"))
+    every, prior = data.assign(drawn), _prior(data)
+    numbers = {}
+    if stored.tells_likelihood(result):
+        numbers = {**vars(stored.likelihood_of(result)), **stored.nuisance_of(result)}
+    width = every.get("width", every.get("kernel_width", np.nan))
+    rate, c = float(np.median(every.get("rate", prior.get("d", 0.0)))), prior.get("c", 0.0)
+    has_scale = min(rate, c) > 0 and "evidence_trace" not in result.children
     end: Any = result.get("optimizer_result", {})
-    told = result["posterior"].attrs.get("sampling_time", np.nan)
-    return Rival(mean, vector_count(result), float(end.get("seconds", told)))
+    told = drawn.attrs.get("sampling_time", np.nan)
+    return {
+        "scale": np.sqrt(rate / c) if has_scale else np.nan,
+        "width": float(np.median(width)),
+        **{
+            name: float(np.median(x)) for name, x in numbers.items() if np.asarray(x).dtype == float
+        },
+        "vectors": vector_count(result),
+        "seconds": float(end.get("seconds", told)),
+    }
 
 
-def coded(y: ArrayLike, classes: Array, name: str, n_obs: int) -> NDArray[np.int64]:
-    """Return labels as numbers of the training classes; of 0 and 1 also -1 and +1.
+def _prior(data: xr.Dataset) -> dict[str, float]:
+    """Return the numbers of a model's prior."""
+    if "hyperprior" not in data:
+        return {}
+    names = data["hyperparameter"].values.tolist()
+    return dict(zip(names, data["hyperprior"].values.tolist(), strict=True))
 
-    Parameters
-    ----------
-    y : array_like, shape (n,)
-    classes : ndarray, shape (n_classes,)
-    name : str
-        Of the argument.
-    n_obs : int
-        Number of rows.
 
-    Raises
-    ------
-    ValueError
-        If there is not a label for each row, or one is none of the classes.
-    """
-    y = validation.labels_of_rows(y, n_obs, name)
-    if classes.dtype.kind == "U" and y.dtype.kind in "OS":
-        y = storable(y, name)  # as the classes, which have the order of what they were before
-    if np.isin(y, classes).all():
-        order = np.argsort(classes)
-        return order[np.searchsorted(classes, y, sorter=order)]
-    if classes.tolist() == [0, 1] and y.dtype.kind in "biuf" and np.isin(y, (-1, 1)).all():
-        return (y > 0).astype(np.int64)  # a plain PyMC result, which has no classes
-    unknown = sorted(set(y.tolist()) - set(classes.tolist()), key=str)
-    raise ValueError(f"{name} has labels {unknown[:5]}; needed the classes {classes.tolist()}")
+def _model_of(result: xr.DataTree, model: pm.Model | None) -> dict[str, tuple[str, Any]]:
+    """Return what a result's model is made of, by its parts: what is said of them, and what they are."""
+    drawn, data = (result[group].to_dataset() for group in ("posterior", "constant_data"))
+    if model is None:
+        numbers = vars(stored.likelihood_of(result)).items()
+        known = {k: x for k, x in numbers if isinstance(x, float) and x == x and k not in drawn}
+        likelihood = " ".join([stored.likelihood_of(result).name, *_listed(known)])
+    else:
+        likelihood = (
+            f"{observed_of(model)[0].name} of {', '.join(sorted(x.name for x in model.free_RVs))}"
+        )
+    seen = result["observed_data"].to_dataset().data_vars.values()
+    centres = data["centres"].values if "centres" in data else np.empty((0, 0))
+    signs = data["signs"].values if "signs" in data else np.empty((len(centres), 0))
+    bases = np.column_stack([centres, signs])
+    width = data.get("width", data.get("kernel_width", np.nan))
+    said = {
+        "labels": ("others", [x.values.astype(float).tobytes() for x in seen]),
+        "likelihood": (likelihood, None),
+        "prior": (", ".join(_listed(_prior(data))), None),
+        "kernel": (str(data["kernel"].values[0]) if "kernel" in data.coords else "rbf", None),
+        "width": ("unknown" if "width" in drawn else validation.shown(width.values.tolist()), None),
+        "basis": (f"{len(bases)} functions", {row.tobytes() for row in bases}),
+    }
+    return said
+
+
+def _listed(numbers: Mapping[str, float]) -> list[str]:
+    return [f"{name}={x:.6g}" for name, x in numbers.items()]
+
+
+def _warn_of_differences(trees: Mapping[str, xr.DataTree], models: Mapping[str, pm.Model]) -> None:
+    """Warn where results are of models that differ in more than how they were inferred."""
+    parts = {name: _model_of(tree, models.get(name)) for name, tree in trees.items()}
+    said = []
+    for name, each in list(parts.items())[1:]:
+        first, other = next(iter(parts.items()))
+        differ = [
+            f"{key} {each[key][0]} for {other[key][0]}" for key in each if each[key] != other[key]
+        ]
+        if differ:
+            said.append(f"{name!r} differs from {first!r} in {'; '.join(differ)}")
+    if said:
+        validation.warn_input(
+            f"the results are of different models, not of one by different inference: {'. '.join(said)}"
+        )
