@@ -1,7 +1,7 @@
 """Results compared on rows that were held out: one table, the chains' convergence, pictures."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -13,11 +13,19 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.assessment import plots
-from pcvm_pymc.assessment.held_out import Scores, classes_of, held_out, observed, observed_of
+from pcvm_pymc.assessment.held_out import (
+    Said,
+    Scores,
+    classes_of,
+    coded,
+    held_out,
+    observed_of,
+    score,
+)
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.estimators.measures import Rival, scores
+from pcvm_pymc.estimators.measures import Rival
 from pcvm_pymc.inference import results as stored
 from pcvm_pymc.inference.convergence import Convergence, convergence
 from pcvm_pymc.model.bases import AnyKernel
@@ -31,14 +39,14 @@ class Comparison(Scores):
     Attributes
     ----------
     table : pandas.DataFrame
-        A row for each: error, AUC, 1-RMSE, log loss and expected calibration error; of regressions log loss,
-        RMSE and the share of targets in their 89 % intervals. Then the scale of the weights, the width and
-        the likelihood's numbers that it was made at, of draws their medians, of widths per feature the
-        median, too; vectors, seconds.
+        A row for each: error, AUC, 1-RMSE, log loss and expected calibration error; where a model's own
+        observed variable has no classes the log loss alone. Then the scale, the width and the likelihood's
+        numbers, such as ``flip``, that it was made at: of draws the median, of widths per feature, too. At
+        last vectors and seconds.
     convergence : dict of str to Convergence
         Of the results with several draws.
     probability : dict of str to ndarray, shape (n_test,), or (n_test, n_classes) of several classes
-        Predicted probability of the greater class, or of each; empty of regressions.
+        Predicted probability of the greater class, or of each.
     label : ndarray, shape (n_test,)
         Numbers of the classes: 0 and 1, of several from 0; or the targets.
     classes : ndarray, shape (n_classes,)
@@ -142,7 +150,7 @@ def compare(
     model: pm.Model | Mapping[str, pm.Model] | None = None,
     data: Mapping[str, ArrayLike] | None = None,
 ) -> Comparison:
-    """Compare results on held-out rows, of two classes, several, or of regressions.
+    """Compare results on held-out rows, of two classes or several.
 
     A warning says where results are of models that differ in more than how they were inferred.
 
@@ -161,8 +169,8 @@ def compare(
         That of the results whose models have terms of one's own; of several models by the results' names.
         Its observed variable is evaluated at the new rows. The model keeps its data.
     data : mapping of str to array_like, optional
-        For such a model: the new rows of its own `pm.Data`, such as groups or offsets, by their names. `X_test`
-        is set in each latent function, `y_test` in the observed variable.
+        For such a model: the new rows of its own `pm.Data`, such as groups or offsets, by their names.
+        `X_test` is set in each latent function, `y_test` in the observed variable.
 
     Returns
     -------
@@ -171,8 +179,8 @@ def compare(
     Raises
     ------
     ValueError
-        If a test label is not a class of the training set, or results are of different classes or targets; if
-        a model, or new rows of its data, are missing or without effect.
+        If a test label is not a class of the training set, or results are of different classes, or of a
+        regression; if a model, or new rows of its data, are missing or without effect.
 
     Examples
     --------
@@ -191,40 +199,32 @@ def compare(
     validation.check_instance("results", results, Mapping, needed)
     if not results:
         raise ValueError(f"results is empty; needed {needed}")
-    trees = {
-        name: stored.check_result(each, f"results[{name!r}]")
-        for name, each in results.items()
-        if not isinstance(each, Rival)
-    }
+    fitted = {name: each for name, each in results.items() if not isinstance(each, Rival)}
+    trees = {name: stored.check_result(x, f"results[{name!r}]") for name, x in fitted.items()}
     models = _models(trees, model, data)
     check_same_rows(X_test, "X_test", y_test=y_test)
     n_test = len(validation.as_features(X_test, "X_test"))
     classes = _classes(trees, models, y_test)
-    label = observed(y_test, classes, "y_test", n_test)
+    label = coded(y_test, classes, "y_test", n_test)
     _warn_of_differences(trees, models)
-    table, probability, convergences = {}, {}, {}
+    said, table, convergences = dict[str, Said](), {}, {}
     for name, each in results.items():
         if isinstance(each, Rival):
-            table[name] = _of_rival(name, each, label, len(classes))
-            probability[name] = each.probability
-            continue
-        own = models.get(name)
-        found = held_out(
-            trees[name] if own is None else each,
-            X_test,
-            label,
-            kernel=kernel,
-            model=own,
-            data=data,
-        )
-        table[name] = found.scores(label) | _made_at(trees[name])
-        if found.probability is not None:
-            probability[name] = found.probability
-        if n_draws(each) > 1:
-            convergences[name] = convergence(each, _unknown(trees[name], own))
+            shape = (n_test, len(classes))[: 1 + (len(classes) > 2)]
+            stated, found = f"{name!r}, its probability,", np.shape(each.probability)
+            validation.check_shape(stated, found, shape, "for each row of X_test and class")
+            said[name] = np.empty(0), each.probability
+            about = {"vectors": each.vectors, "seconds": each.seconds}
+        else:
+            own = {"model": models[name], "data": data} if name in models else {"kernel": kernel}
+            said[name], about = held_out(each, X_test, label, **own), _made_at(trees[name])
+            if n_draws(each) > 1:
+                convergences[name] = convergence(each, _unknown(trees[name], models.get(name)))
+        table[name] = score(label, said[name]) | about
+    frame, last = pd.DataFrame(table).T, ["scale", "width", "vectors", "seconds"]
     return Comparison(
-        table=pd.DataFrame(table).T,
-        probability=probability,
+        table=frame.reindex(columns=[*frame.columns.drop(last, errors="ignore"), *last]),
+        probability={name: p for name, (_, p) in said.items() if p is not None},
         label=label,
         classes=classes,
         convergence=convergences,
@@ -237,47 +237,36 @@ def _models(
 ) -> dict[str, pm.Model]:
     """Return the models of results with terms of one's own, by the results' names."""
     own = [name for name, tree in trees.items() if not stored.tells_likelihood(tree)]
-    several = isinstance(model, Mapping)
-    models = dict(model) if several else {} if model is None else dict.fromkeys(own, model)
-    models = {name: as_model(each) for name, each in models.items()}
+    given = model if isinstance(model, Mapping) else dict.fromkeys(own if model else (), model)
+    models = {name: as_model(each) for name, each in given.items()}
     if lacking := [name for name in own if name not in models]:
         raise ValueError(
-            f"results[{lacking[0]!r}] is of a model with terms of one's own; needed it as model=, and the new "
-            "rows of its own pm.Data as data="
+            f"results[{lacking[0]!r}] is of a model with terms of one's own; needed this as model=, and as "
+            "data= the new rows of its own pm.Data"
         )
-    unknown = [f"model[{name!r}]" for name in models if name not in trees]
+    unused = [f"model[{name!r}]" for name in models if name not in trees]
     known = {name for each in models.values() for name in each.named_vars}
-    unknown += [f"data[{name!r}]" for name in data or {} if name not in known]
-    unknown += ["model"] if model is not None and not models else []
-    if unknown:
-        raise ValueError(f"{unknown[0]} has no effect on {[*trees]}; leave it out")
+    unused += [f"data[{name!r}]" for name in data or {} if name not in known]
+    if unused or (model and not models):
+        raise ValueError(f"{[*unused, 'model'][0]} has no effect on {[*trees]}; leave it out")
     return models
 
 
 def _classes(
     trees: Mapping[str, xr.DataTree], models: Mapping[str, pm.Model], y_test: ArrayLike
 ) -> NDArray[Any]:
-    """Return the classes of all results, none of regressions; raise where they differ."""
-    found = {name: classes_of(tree, models.get(name)) for name, tree in trees.items()}
+    """Return the classes of all results, none of numbers; raise where they are more or fewer."""
+    found = {name: classes_of(each, repr(name), models.get(name)) for name, each in trees.items()}
+    told = [classes for name, classes in found.items() if "classes" in trees[name].attrs]
     if not found:
         return np.unique(validation.present_labels(y_test, "y_test"))
-    told = [name for name, tree in trees.items() if "classes" in tree.attrs]
-    first = [*told, *found][0]
+    classes = [*told, *found.values()][0]
     for name, each in found.items():
-        if len(each) != len(found[first]) or (name in told and (each != found[first]).any()):
-            of = [x.tolist() or "a regression" for x in (each, found[first])]
-            raise ValueError(f"{name!r} has the classes {of[0]}; needed {of[1]}, as {first!r} has")
-    return found[first]
-
-
-def _of_rival(name: str, rival: Rival, label: NDArray[Any], n_classes: int) -> dict[str, float]:
-    """Return the row of a classifier's predictions; raise unless they are of these rows and classes."""
-    shape: Any = (len(label), n_classes)[: 1 + (n_classes > 2)] if n_classes else "a regression"
-    if np.shape(rival.probability) != shape:
-        raise ValueError(
-            f"{name!r} has probabilities of shape {np.shape(rival.probability)}; needed {shape}"
-        )
-    return scores(label, rival.probability) | {"vectors": rival.vectors, "seconds": rival.seconds}
+        if len(each) != len(classes):
+            raise ValueError(
+                f"{name!r} has {len(each)} classes; needed {len(classes)}, as others have"
+            )
+    return classes
 
 
 def n_draws(result: xr.DataTree) -> int:
@@ -296,77 +285,64 @@ def _unknown(result: xr.DataTree, model: pm.Model | None) -> list[str]:
 def _made_at(result: xr.DataTree) -> dict[str, float]:
     """Return the scale, the width and the likelihood's numbers of a result, its bases and seconds."""
     drawn, data = (result[group].to_dataset() for group in ("posterior", "constant_data"))
-    every, prior = data.assign(drawn), _prior(data)
-    numbers = {}
+    every, prior, numbers = {**data, **drawn}, _prior(data), dict[str, Any]()
     if stored.tells_likelihood(result):
         numbers = {**vars(stored.likelihood_of(result)), **stored.nuisance_of(result)}
-    width = every.get("width", every.get("kernel_width", np.nan))
-    rate, c = float(np.median(every.get("rate", prior.get("d", 0.0)))), prior.get("c", 0.0)
+        numbers = {name: x for name, x in numbers.items() if np.asarray(x).dtype == float}
+    rate, c = np.median(every.get("rate", prior.get("d", 0.0))), prior.get("c", 0.0)
     has_scale = min(rate, c) > 0 and "evidence_trace" not in result.children
     end: Any = result.get("optimizer_result", {})
-    told = drawn.attrs.get("sampling_time", np.nan)
-    return {
+    found = {
         "scale": np.sqrt(rate / c) if has_scale else np.nan,
-        "width": float(np.median(width)),
-        **{
-            name: float(np.median(x)) for name, x in numbers.items() if np.asarray(x).dtype == float
-        },
+        "width": every.get("width", every.get("kernel_width", np.nan)),
+        **numbers,
         "vectors": vector_count(result),
-        "seconds": float(end.get("seconds", told)),
+        "seconds": end.get("seconds", drawn.attrs.get("sampling_time", np.nan)),
     }
+    return {name: float(np.median(x)) for name, x in found.items()}
 
 
 def _prior(data: xr.Dataset) -> dict[str, float]:
     """Return the numbers of a model's prior."""
     if "hyperprior" not in data:
         return {}
-    names = data["hyperparameter"].values.tolist()
-    return dict(zip(names, data["hyperprior"].values.tolist(), strict=True))
+    pairs = zip(data["hyperparameter"].values.tolist(), data["hyperprior"].values, strict=True)
+    return {name: float(f"{x:.6g}") for name, x in pairs}
 
 
-def _model_of(result: xr.DataTree, model: pm.Model | None) -> dict[str, tuple[str, Any]]:
-    """Return what a result's model is made of, by its parts: what is said of them, and what they are."""
+def _parts(result: xr.DataTree, model: pm.Model | None) -> dict[str, Any]:
+    """Return what a result's model is made of."""
     drawn, data = (result[group].to_dataset() for group in ("posterior", "constant_data"))
     if model is None:
-        numbers = vars(stored.likelihood_of(result)).items()
-        known = {k: x for k, x in numbers if isinstance(x, float) and x == x and k not in drawn}
-        likelihood = " ".join([stored.likelihood_of(result).name, *_listed(known)])
+        unknown = dict.fromkeys(stored.nuisance_of(result), np.nan)
+        likelihood = repr(replace(stored.likelihood_of(result), **unknown))
     else:
-        likelihood = (
-            f"{observed_of(model)[0].name} of {', '.join(sorted(x.name for x in model.free_RVs))}"
+        likelihood = ", ".join(
+            [observed_of(model)[0].name, *sorted(x.name for x in model.free_RVs)]
         )
+    width = data.get("width", data.get("kernel_width", np.array(np.nan)))
     seen = result["observed_data"].to_dataset().data_vars.values()
-    centres = data["centres"].values if "centres" in data else np.empty((0, 0))
-    signs = data["signs"].values if "signs" in data else np.empty((len(centres), 0))
-    bases = np.column_stack([centres, signs])
-    width = data.get("width", data.get("kernel_width", np.nan))
-    said = {
-        "labels": ("others", [x.values.astype(float).tobytes() for x in seen]),
-        "likelihood": (likelihood, None),
-        "prior": (", ".join(_listed(_prior(data))), None),
-        "kernel": (str(data["kernel"].values[0]) if "kernel" in data.coords else "rbf", None),
-        "width": ("unknown" if "width" in drawn else validation.shown(width.values.tolist()), None),
-        "basis": (f"{len(bases)} functions", {row.tobytes() for row in bases}),
+    of_basis = [data[name].values.T for name in ("centres", "signs") if name in data]
+    return {
+        "labels": [x.values.astype(float).tobytes() for x in seen],
+        "likelihood": likelihood,
+        "prior": _prior(data),
+        "kernel": str(data["kernel"].values[0]) if "kernel" in data.coords else "rbf",
+        "width": "unknown" if "width" in drawn else width.values.tolist(),
+        "basis": {row.tobytes() for row in np.vstack(of_basis).T} if of_basis else set(),
     }
-    return said
-
-
-def _listed(numbers: Mapping[str, float]) -> list[str]:
-    return [f"{name}={x:.6g}" for name, x in numbers.items()]
 
 
 def _warn_of_differences(trees: Mapping[str, xr.DataTree], models: Mapping[str, pm.Model]) -> None:
     """Warn where results are of models that differ in more than how they were inferred."""
-    parts = {name: _model_of(tree, models.get(name)) for name, tree in trees.items()}
-    said = []
-    for name, each in list(parts.items())[1:]:
-        first, other = next(iter(parts.items()))
-        differ = [
-            f"{key} {each[key][0]} for {other[key][0]}" for key in each if each[key] != other[key]
+    parts, said = {name: _parts(tree, models.get(name)) for name, tree in trees.items()}, []
+    for name, each in parts.items():
+        first, wanted = next(iter(parts.items()))
+        differ = [key for key in each if each[key] != wanted[key]]
+        words = [
+            key if key in ("labels", "basis") else f"{key} ({each[key]}, not {wanted[key]})"
+            for key in differ
         ]
-        if differ:
-            said.append(f"{name!r} differs from {first!r} in {'; '.join(differ)}")
+        said += [f"{name!r} differs from {first!r} in {', '.join(words)}"] if differ else []
     if said:
-        validation.warn_input(
-            f"the results are of different models, not of one by different inference: {'. '.join(said)}"
-        )
+        validation.warn_input(f"results are not of one model: {'; '.join(said)}")

@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.assessment.comparison import n_draws, vector_count
 from pcvm_pymc.assessment.held_out import (
-    Held,
     Scores,
     classes_of,
+    coded,
     held_out,
-    observed,
     observed_of,
+    score,
 )
 from pcvm_pymc.assessment.leave_one_out import elpd_fields
 from pcvm_pymc.core.pieces.centres import copied_rows, rows_under
@@ -206,14 +206,14 @@ def kfold(
     check_same_rows(X, y=y, groups=groups)
     X, rng = as_features(X), np.random.default_rng(random_seed)
     if model is None:
+        classes, seen = classes_of(tree, "the posterior"), results.target_of(tree)
         _check_can_refit(tree, data)
-        classes, seen = classes_of(tree), np.maximum(results.target_of(tree), 0)
-        label = _training_labels(seen, classes, X, y)
+        label = _training_labels(np.maximum(seen, 0), classes, X, y)
         refits, whole = _refits(tree, X, label, kernel, random_seed=rng, **options)
     else:
         refits, whole = _refits_of(model, X, y, data or {}, random_seed=rng, **options)
-        classes, seen = classes_of(tree, whole["model"]), posterior["observed_data"]
-        seen = seen[observed_of(whole["model"])[0].name].values
+        classes = classes_of(tree, "the posterior", whole["model"])
+        seen = posterior["observed_data"][observed_of(whole["model"])[0].name].values
         label = _training_labels(seen, classes, X, y)
     group, is_classes = group_numbers(groups, len(X)), len(classes) > 0
     first, copies = copied_rows(X, label)  # which are held out together
@@ -226,23 +226,30 @@ def kfold(
     rows = None if is_classes else X[first]
     folds = inner_folds(label[first], cv, rng, X=rows, groups=together)
     fold = np.zeros(len(X), dtype=int)
-    parts: dict[str, list[Held]] = {}
+    stated: dict[str, Array] = {}
+    pointwise: dict[str, Array] = {}
     vectors: dict[str, list[float]] = {}
     for k, (_, members) in enumerate(folds, 1):
         train, test = (np.flatnonzero(np.isin(copies, members) == out) for out in (False, True))
         fold[test] = k
         fits, how = refits(train, test)
         for name, fit in fits.items():
-            parts.setdefault(name, []).append(held_out(fit, X[test], label[test], **how))
+            log_density, p = held_out(fit, X[test], label[test], **how)
+            pointwise.setdefault(name, np.empty(len(X)))[test] = log_density
             vectors.setdefault(name, []).append(vector_count(under_our_names(fit)))
-    table, place = {}, np.argsort(np.argsort(fold, kind="stable"))
-    found = {name: Held.joined(each, place) for name, each in parts.items()}
-    for name, each in found.items():
-        spread = np.sqrt(len(X) * each.log_density.var())
-        elpd = {"elpd": each.log_density.sum(), "se": spread}
-        table[name] = elpd | each.scores(label) | {"vectors": float(np.mean(vectors[name]))}
-    inside = held_out(posterior, X, label, **whole).log_density
-    fields = elpd_fields(found["posterior mean"].log_density, inside, tree)
+            if p is not None:
+                stated.setdefault(name, np.empty((len(X), *p.shape[1:])))[test] = p
+    table = {
+        name: {
+            "elpd": each.sum(),
+            "se": np.sqrt(len(X) * each.var()),
+            **score(label, (each, stated.get(name))),
+            "vectors": float(np.mean(vectors[name])),
+        }
+        for name, each in pointwise.items()
+    }
+    inside, _ = held_out(posterior, X, label, **whole)
+    fields = elpd_fields(pointwise["posterior mean"], inside, tree)
     return KFold(
         elpd=ELPDDataLOOKFold(
             **fields,
@@ -253,7 +260,7 @@ def kfold(
             p_kfold_i=inside - fields["elpd_i"],
         ),
         table=pd.DataFrame(table).T,
-        probability={n: x.probability for n, x in found.items() if x.probability is not None},
+        probability=stated,
         label=label,
         fold=fold,
         classes=classes,
@@ -268,7 +275,7 @@ def _training_labels(
         raise ValueError(
             f"X has {len(X)} rows; needed the {len(seen)} training rows of the posterior, in their order"
         )
-    label = observed(y, classes, "y", len(X))
+    label = coded(y, classes, "y", len(X))
     if not np.array_equal(seen, label):
         raise ValueError(
             f"y is not the {len(seen)} labels of the posterior; needed the training data in order"
@@ -281,12 +288,6 @@ def _check_can_refit(posterior: xr.DataTree, data: Any) -> None:
     if data is not None:
         raise ValueError("data is for a model of one's own, which model= builds; leave it out")
     results.check_refits(posterior)
-    likelihood = results.likelihood_of(posterior)
-    if likelihood.targets == "numbers":
-        raise ValueError(
-            f"the posterior is of a regression under the {likelihood.name!r} likelihood; needed classes. "
-            "RVMRegressor works with sklearn.model_selection.cross_validate"
-        )
     drawn = ["width"] if "width" in posterior["posterior"] else list(results.nuisance_of(posterior))
     if drawn:
         raise ValueError(

@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,6 +67,8 @@ class Scored:
         A row for each classifier and split.
     chains : list of Convergence
         Of each posterior.
+    made : list of (float, float)
+        Width and scale of each posterior, their medians.
     """
 
     options: argparse.Namespace
@@ -77,6 +79,7 @@ class Scored:
     probability: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
     scores: list[dict[str, Any]] = field(default_factory=list)
     chains: list[Any] = field(default_factory=list)
+    made: list[tuple[float, float]] = field(default_factory=list)
 
     def add(self, name: str, split: int, rival: Any) -> None:
         """Score a classifier's predictions for the test rows of a split."""
@@ -186,7 +189,7 @@ def _fit_rivals(scored: Scored, tables: list[Any], parts: list[Any], team: Any) 
 
 def _fit_posteriors(scored: Scored, parts: list[Any]) -> list[Any]:
     """Sample the posterior on the first splits; return the first one's mode, and itself."""
-    from pcvm_pymc.assessment.comparison import convergence, rival_of
+    from pcvm_pymc.assessment.comparison import compare
     from pcvm_pymc.inference.estimates import find_map_em
     from pcvm_pymc.inference.storing import save
 
@@ -195,14 +198,18 @@ def _fit_posteriors(scored: Scored, parts: list[Any]) -> list[Any]:
     with scored.console.status("compiling the sampler"):  # no posterior's seconds contain it
         X, y, *_ = parts[0]
         _sampled(X, y, 0, None, draws=1, tune=0, chains=1, thin=1, max_sweeps=1)
-    for split, (X, y, X_test, _) in enumerate(parts[: options.posteriors]):
+    for split, (X, y, *test) in enumerate(parts[: options.posteriors]):
         began = time.process_time()
         with scored.console.status(f"posterior {split + 1} of {options.posteriors}"):
             seed = scored.seed_of(split)
             model, posterior = _sampled(X, y, seed, options.width, **length)
             seconds = time.process_time() - began
-            scored.add(_POSTERIOR, split, replace(rival_of(posterior, X_test), seconds=seconds))
-        scored.chains.append(convergence(posterior))
+            drawn = compare({_POSTERIOR: posterior}, *test)
+            row = drawn.table.loc[_POSTERIOR]
+            rival = Rival(drawn.probability[_POSTERIOR], row["vectors"], seconds)
+            scored.add(_POSTERIOR, split, rival)
+        scored.chains.append(drawn.convergence[_POSTERIOR])
+        scored.made.append((row["width"], row["scale"]))
         if not found:
             found = [find_map_em(model, progressbar=False), posterior]
             for name, result in zip(("map", "posterior"), found, strict=True):
@@ -394,5 +401,6 @@ def _report(scored: Scored) -> None:
     rhat, ess = max(each.rhat for each in chains), min(each.ess for each in chains)
     scored.console.print(
         f"Gibbs sampling, {len(chains)} posterior{'s' * (len(chains) > 1)}: [{colour}]{word}; latent "
-        f"function: worst r-hat {rhat:.3f}, smallest ESS {ess:.0f}[/{colour}]"
+        f"function: worst r-hat {rhat:.3f}, smallest ESS {ess:.0f}[/{colour}]. Median width and scale of "
+        f"each: {', '.join(f'{width:.3g} and {scale:.3g}' for width, scale in scored.made)}."
     )

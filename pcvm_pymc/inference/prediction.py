@@ -101,7 +101,7 @@ def probability_draws(result: xr.DataTree, latent: Array) -> Array:
     """
     if not results.nuisance_of(result):
         return results.likelihood_of(result).probability(latent)
-    return np.stack([piece.probability(f) for piece, f in by_draw(result, latent)])
+    return np.stack([piece.probability(f) for piece, f in _by_draw(result, latent)])
 
 
 def log_density_draws(result: xr.DataTree, latent: Array, target: Array) -> Array:
@@ -115,14 +115,14 @@ def log_density_draws(result: xr.DataTree, latent: Array, target: Array) -> Arra
     target : ndarray, shape (n_new,)
         As the likelihood has them: labels -1. and +1., numbers of classes, or numbers.
     """
-    return np.stack([piece.log_density(f, target) for piece, f in by_draw(result, latent)])
+    return np.stack([piece.log_density(f, target) for piece, f in _by_draw(result, latent)])
 
 
-def by_draw(result: xr.DataTree, latent: Array) -> Iterator[tuple[Likelihood, Array]]:
-    """Yield the likelihood and the latent function of each draw, where a draw may be repeated."""
+def _by_draw(result: xr.DataTree, latent: Array) -> Iterator[tuple[Likelihood, Array]]:
+    """Yield the likelihood and the latent function of each draw."""
     likelihood, drawn = results.likelihood_of(result), results.nuisance_of(result)
     for i, each in enumerate(latent):
-        nuisance = {name: x.flat[i * x.size // len(latent)] for name, x in drawn.items()}
+        nuisance = {name: values.flat[i] for name, values in drawn.items()}
         yield replace(likelihood, **nuisance), each
 
 

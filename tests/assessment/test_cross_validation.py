@@ -217,7 +217,9 @@ def test_scores_are_the_same_under_any_names(observed, dim, no_sampler):
         mode = map_result(model)
         posterior = drawn_around(mode, model, n_draws=30)
         folds = kfold(posterior, X, y, cv=2, random_seed=1)
-        table = pcvm.compare(mode, posterior, X, y).table.drop(columns="seconds")
+        table = pcvm.compare({"MAP": mode, "posterior": posterior}, X, y).table.drop(
+            columns="seconds"
+        )
         each = [pcvm.loo(mode), pcvm.psis_loo(posterior, pointwise=True), folds.elpd]
         return [*(found.elpd_i for found in each), table]
 
