@@ -62,7 +62,8 @@ class Comparison(Scores):
     >>> model = pcvm_model(X[:20], y[:20], width=1.0, hyperprior="default")
     >>> mode = find_map_em(model, progressbar=False)
     >>> draws = sample(model, draws=200, thin=1, random_seed=1, quiet=True)
-    >>> found = compare({"MAP": mode, "posterior": draws}, X[20:], X[20:, 0] > 0)
+    >>> results = {"MAP": mode, "posterior": draws}
+    >>> found = compare(results, X[20:], y[20:])
     >>> found.table.columns[:3].tolist()
     ['error', 'AUC', '1-RMSE']
     >>> found.probability["posterior"].shape
@@ -192,7 +193,8 @@ def compare(
     >>> fast = {"draws": 20, "max_sweeps": 200, "cores": 1, "quiet": True}
     >>> posterior = sample(built, random_seed=1, **fast)
     >>> mode = find_map_em(built, progressbar=False)
-    >>> compare({"MAP": mode, "posterior": posterior}, X, y).table.index.tolist()
+    >>> found = compare({"MAP": mode, "posterior": posterior}, X, y)
+    >>> found.table.index.tolist()
     ['MAP', 'posterior']
     """
     needed = "a mapping of names to results, such as {'MAP': mode, 'posterior': posterior}"
@@ -256,17 +258,12 @@ def _classes(
     trees: Mapping[str, xr.DataTree], models: Mapping[str, pm.Model], y_test: ArrayLike
 ) -> NDArray[Any]:
     """Return the classes of all results, none of numbers; raise where they are more or fewer."""
-    found = {name: classes_of(each, repr(name), models.get(name)) for name, each in trees.items()}
-    told = [classes for name, classes in found.items() if "classes" in trees[name].attrs]
-    if not found:
-        return np.unique(validation.present_labels(y_test, "y_test"))
-    classes = [*told, *found.values()][0]
-    for name, each in found.items():
-        if len(each) != len(classes):
-            raise ValueError(
-                f"{name!r} has {len(each)} classes; needed {len(classes)}, as others have"
-            )
-    return classes
+    pairs = trees.items()
+    found = {name: classes_of(tree, repr(name), models.get(name)) for name, tree in pairs}
+    if len(numbers := {len(classes) for classes in found.values()}) > 1:
+        raise ValueError(f"{[*found]} have {sorted(numbers)} classes; needed as many of each")
+    told = [found[name] for name, tree in pairs if "classes" in tree.attrs]
+    return [*told, *found.values(), *([] if found else [np.unique(y_test)])][0]
 
 
 def n_draws(result: xr.DataTree) -> int:
@@ -275,7 +272,7 @@ def n_draws(result: xr.DataTree) -> int:
 
 
 def _unknown(result: xr.DataTree, model: pm.Model | None) -> list[str]:
-    """Return the names of what was drawn beside the weights of the latent function."""
+    """Return the names of what was drawn in addition to the weights of the latent function."""
     if model is None:
         return list(stored.nuisance_of(result))
     dims = {x.name: model.named_vars_to_dims.get(x.name) or ("",) for x in model.free_RVs}
@@ -285,17 +282,14 @@ def _unknown(result: xr.DataTree, model: pm.Model | None) -> list[str]:
 def _made_at(result: xr.DataTree) -> dict[str, float]:
     """Return the scale, the width and the likelihood's numbers of a result, its bases and seconds."""
     drawn, data = (result[group].to_dataset() for group in ("posterior", "constant_data"))
-    every, prior, numbers = {**data, **drawn}, _prior(data), dict[str, Any]()
-    if stored.tells_likelihood(result):
-        numbers = {**vars(stored.likelihood_of(result)), **stored.nuisance_of(result)}
-        numbers = {name: x for name, x in numbers.items() if np.asarray(x).dtype == float}
+    every, prior = {**data, **drawn}, _prior(data)
     rate, c = np.median(every.get("rate", prior.get("d", 0.0))), prior.get("c", 0.0)
     has_scale = min(rate, c) > 0 and "evidence_trace" not in result.children
     end: Any = result.get("optimizer_result", {})
     found = {
         "scale": np.sqrt(rate / c) if has_scale else np.nan,
         "width": every.get("width", every.get("kernel_width", np.nan)),
-        **numbers,
+        **{name: every[name] for name in ("noise", "flip", "degrees") if name in every},
         "vectors": vector_count(result),
         "seconds": end.get("seconds", drawn.attrs.get("sampling_time", np.nan)),
     }
@@ -320,7 +314,7 @@ def _parts(result: xr.DataTree, model: pm.Model | None) -> dict[str, Any]:
         likelihood = ", ".join(
             [observed_of(model)[0].name, *sorted(x.name for x in model.free_RVs)]
         )
-    width = data.get("width", data.get("kernel_width", np.array(np.nan)))
+    width = data.get("width", data.get("kernel_width", np.array("none")))
     seen = result["observed_data"].to_dataset().data_vars.values()
     of_basis = [data[name].values.T for name in ("centres", "signs") if name in data]
     return {

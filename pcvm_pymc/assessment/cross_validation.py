@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import arviz as az
 import numpy as np
@@ -41,8 +41,6 @@ from pcvm_pymc.model.build import build
 from pcvm_pymc.model.data import as_model
 
 _log = logging.getLogger("pymc.pcvm_pymc")
-type Fits = tuple[dict[str, xr.DataTree], dict[str, Any]]  # how they are evaluated comes second
-type Refits = Callable[[Array, Array], Fits]
 
 LOO_CAVEAT = (
     "PSIS-LOO keeps the basis function of the row it leaves out, whose sign is that row's own label: the "
@@ -205,66 +203,81 @@ def kfold(
     check_seed("random_seed", random_seed)
     check_same_rows(X, y=y, groups=groups)
     X, rng = as_features(X), np.random.default_rng(random_seed)
-    if model is None:
-        classes, seen = classes_of(tree, "the posterior"), results.target_of(tree)
-        _check_can_refit(tree, data)
-        label = _training_labels(np.maximum(seen, 0), classes, X, y)
-        refits, whole = _refits(tree, X, label, kernel, random_seed=rng, **options)
+    if model is not None:
+        plan = _of_model(posterior, model, X, y, data or {}, random_seed=rng, **options)
+    elif data is None:
+        plan = _of_builder(tree, X, y, kernel, random_seed=rng, **options)
     else:
-        refits, whole = _refits_of(model, X, y, data or {}, random_seed=rng, **options)
-        classes = classes_of(tree, "the posterior", whole["model"])
-        seen = posterior["observed_data"][observed_of(whole["model"])[0].name].values
-        label = _training_labels(seen, classes, X, y)
-    group, is_classes = group_numbers(groups, len(X)), len(classes) > 0
-    first, copies = copied_rows(X, label)  # which are held out together
-    fewest = int(np.bincount(label[first]).min()) if is_classes else len(first)
-    if not isinstance(cv, Integral) or not 2 <= cv <= fewest:
-        raise ValueError(
-            f"cv={shown(cv)}; needed a whole number, 2 to {fewest}, the rows of the smallest class"
-        )
-    together = None if group is None else group[first]
-    rows = None if is_classes else X[first]
-    folds = inner_folds(label[first], cv, rng, X=rows, groups=together)
-    fold = np.zeros(len(X), dtype=int)
+        raise ValueError("data is for a model of one's own, which model= builds; leave it out")
+    label = plan.label
+    fold = _folds(X, label, plan.classes, cv, rng=rng, group=group_numbers(groups, len(X)))
     stated: dict[str, Array] = {}
     pointwise: dict[str, Array] = {}
     vectors: dict[str, list[float]] = {}
-    for k, (_, members) in enumerate(folds, 1):
-        train, test = (np.flatnonzero(np.isin(copies, members) == out) for out in (False, True))
-        fold[test] = k
-        fits, how = refits(train, test)
+    for k in range(1, fold.max() + 1):
+        test = np.flatnonzero(fold == k)
+        fits, how = plan.refits(np.flatnonzero(fold != k), test)
         for name, fit in fits.items():
             log_density, p = held_out(fit, X[test], label[test], **how)
             pointwise.setdefault(name, np.empty(len(X)))[test] = log_density
             vectors.setdefault(name, []).append(vector_count(under_our_names(fit)))
             if p is not None:
                 stated.setdefault(name, np.empty((len(X), *p.shape[1:])))[test] = p
+    inside, _ = held_out(posterior, X, label, **plan.whole)
+    every = {name: elpd_fields(each, inside, tree) for name, each in pointwise.items()}
     table = {
         name: {
-            "elpd": each.sum(),
-            "se": np.sqrt(len(X) * each.var()),
-            **score(label, (each, stated.get(name))),
+            "elpd": each["elpd"],
+            "se": each["se"],
+            **score(label, (pointwise[name], stated.get(name))),
             "vectors": float(np.mean(vectors[name])),
         }
-        for name, each in pointwise.items()
+        for name, each in every.items()
     }
-    inside, _ = held_out(posterior, X, label, **whole)
-    fields = elpd_fields(pointwise["posterior mean"], inside, tree)
+    fields = every["posterior mean"]
+    about = {"n_samples": n_draws(tree), "warning": False, "good_k": None, "n_folds": fold.max()}
+    elpd = ELPDDataLOOKFold(**fields, **about, p_kfold_i=inside - fields["elpd_i"])
+    frame = pd.DataFrame(table).T
     return KFold(
-        elpd=ELPDDataLOOKFold(
-            **fields,
-            n_samples=n_draws(tree),
-            warning=False,
-            good_k=None,
-            n_folds=len(folds),
-            p_kfold_i=inside - fields["elpd_i"],
-        ),
-        table=pd.DataFrame(table).T,
-        probability=stated,
-        label=label,
-        fold=fold,
-        classes=classes,
+        elpd=elpd, table=frame, probability=stated, label=label, fold=fold, classes=plan.classes
     )
+
+
+class Plan(NamedTuple):
+    """How a posterior is fitted to some of its rows.
+
+    Attributes
+    ----------
+    label : ndarray, shape (n_obs,)
+        Numbers of the classes, or targets.
+    classes : ndarray, shape (n_classes,)
+    refits : callable
+        Of training and held-out rows: fits by their names, and how `held_out` evaluates them.
+    whole : dict
+        How it evaluates the posterior at all rows.
+    """
+
+    label: NDArray[Any]
+    classes: NDArray[Any]
+    refits: Callable[[NDArray[Any], NDArray[Any]], tuple[dict[str, xr.DataTree], dict[str, Any]]]
+    whole: dict[str, Any]
+
+
+def _folds(
+    X: Array, label: NDArray[Any], classes: Array, cv: int, *, rng: Any, group: Any
+) -> NDArray[np.int_]:
+    """Return the fold of each row, from 1; copies of a row are in one."""
+    first, copies = copied_rows(X, label)
+    fewest = int(np.bincount(label[first]).min()) if len(classes) else len(first)
+    if not isinstance(cv, Integral) or not 2 <= cv <= fewest:
+        raise ValueError(
+            f"cv={shown(cv)}; needed a whole number, 2 to {fewest}, the rows of the smallest class"
+        )
+    together = None if group is None else group[first]
+    rows, fold = None if len(classes) else X[first], np.zeros(len(X), dtype=int)
+    for k, (_, test) in enumerate(inner_folds(label[first], cv, rng, X=rows, groups=together), 1):
+        fold[np.isin(copies, test)] = k
+    return fold
 
 
 def _training_labels(
@@ -283,39 +296,38 @@ def _training_labels(
     return label
 
 
-def _check_can_refit(posterior: xr.DataTree, data: Any) -> None:
-    """Raise unless a posterior's model can be built for some of its rows."""
-    if data is not None:
-        raise ValueError("data is for a model of one's own, which model= builds; leave it out")
-    results.check_refits(posterior)
-    drawn = ["width"] if "width" in posterior["posterior"] else list(results.nuisance_of(posterior))
+def _of_builder(tree: xr.DataTree, X: Array, y: ArrayLike, kernel: Any, **options: Any) -> Plan:
+    """Return how posterior and MAP are fitted to some rows, without the bases on the others.
+
+    Raises
+    ------
+    ValueError
+        If their model cannot be built for some of its rows.
+    """
+    results.check_refits(tree)
+    classes = classes_of(tree, "the posterior")
+    drawn = ["width"] if "width" in tree["posterior"] else list(results.nuisance_of(tree))
     if drawn:
         raise ValueError(
             f"the posterior has a {drawn[0]} that was drawn; kfold needs a model with a number as {drawn[0]}"
         )
-
-
-def _refits(
-    posterior: xr.DataTree, X: Array, label: NDArray[Any], kernel: Any, **options: Any
-) -> tuple[Refits, dict[str, Any]]:
-    """Return what fits posterior and MAP to some rows, without the bases on the others."""
-    constants = posterior["constant_data"].to_dataset()
-    pieces, rows = results.rows_of(posterior)
-    piece, prior = results.kernel_of(posterior, kernel), pieces.hyperprior
+    label = _training_labels(np.maximum(results.target_of(tree), 0), classes, X, y)
+    constants = tree["constant_data"].to_dataset()
+    pieces, rows = results.rows_of(tree)
+    piece, prior = results.kernel_of(tree, kernel), pieces.hyperprior
     centres, inputs = constants["centres"].values, constants["X"].values
     Phi, basis_row = piece(X, centres), rows_under(centres, X)
-    known = piece(inputs, centres)
+    known, how = piece(inputs, centres), {"kernel": piece}
     if known.shape != Phi.shape or not np.allclose(Phi, known, rtol=1e-9, atol=1e-12):
         raise ValueError(
             "X has other basis functions than the posterior; needed the training inputs, in their order"
         )
-    is_gibbs = posterior["posterior"].attrs.get("sampler", "").startswith("Gibbs")
+    is_gibbs = tree["posterior"].attrs.get("sampler", "").startswith("Gibbs")
     if is_gibbs and not {"method", "nuts_sampler"} & set(options):
         options["method"] = "gibbs"
-    how = {"kernel": piece}
     by_em = any("em" in row.solvers for row in rows) and not isinstance(prior, HalfHorseshoe)
 
-    def refits(train: Array, _: Array) -> Fits:
+    def refits(train: Array, _: Array) -> tuple[dict[str, xr.DataTree], dict[str, Any]]:
         bases = np.flatnonzero((basis_row < 0) | np.isin(basis_row, train))
         with warnings.catch_warnings():  # the model with all bases gave them
             warnings.simplefilter("ignore", InputWarning)
@@ -333,13 +345,13 @@ def _refits(
         fits = {"MAP plug-in": find_map_em(model, progressbar=False)} if by_em else {}
         return fits | {"posterior mean": sample(model, **{"quiet": True, **options})}, how
 
-    return refits, how
+    return Plan(label, classes, refits, how)
 
 
-def _refits_of(
-    model: Any, X: Array, y: ArrayLike, data: Mapping[str, ArrayLike], **options: Any
-) -> tuple[Refits, dict[str, Any]]:
-    """Return what fits a model of one's own to some rows."""
+def _of_model(
+    posterior: xr.DataTree, model: Any, X: Array, y: ArrayLike, data: Any, **options: Any
+) -> Plan:
+    """Return how a posterior with terms of one's own is fitted to some rows."""
 
     def of(rows: Any) -> dict[str, Any]:
         return {name: np.asarray(values)[rows] for name, values in data.items()}
@@ -347,9 +359,12 @@ def _refits_of(
     def built(rows: Any) -> Any:
         return as_model(model(X[rows], np.asarray(y)[rows], **of(rows)))
 
-    def refits(train: Array, test: Array) -> Fits:
+    def refits(train: Array, test: Array) -> tuple[dict[str, xr.DataTree], dict[str, Any]]:
         part = built(train)
         fit = sample(part, **{"quiet": True, **options})
         return {"posterior mean": fit}, {"model": part, "data": of(test)}
 
-    return refits, {"model": built(slice(None)), "data": of(slice(None))}
+    whole = {"model": built(slice(None)), "data": of(slice(None))}
+    classes = classes_of(posterior, "the posterior", whole["model"])
+    seen = posterior["observed_data"][observed_of(whole["model"])[0].name].values
+    return Plan(_training_labels(seen, classes, X, y), classes, refits, whole)

@@ -126,8 +126,8 @@ def classes_of(result: xr.DataTree, name: str, model: pm.Model | None = None) ->
     """
     told = results.classes_of(result)
     if model is not None:
-        rv, data = observed_of(model)
-        seen = model[data].get_value()
+        rv, _ = observed_of(model)
+        seen = result["observed_data"][rv.name]
         n_classes = max(2, int(seen.max()) + 1) if isinstance(rv.owner.op, _OF_CLASSES) else 0
     else:
         likelihood = results.likelihood_of(result)

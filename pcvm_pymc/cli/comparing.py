@@ -65,10 +65,8 @@ class Scored:
         Of each classifier and split.
     scores : list of dict
         A row for each classifier and split.
-    chains : list of Convergence
-        Of each posterior.
-    made : list of (float, float)
-        Width and scale of each posterior, their medians.
+    posteriors : list of Comparison
+        Each of one posterior.
     """
 
     options: argparse.Namespace
@@ -78,8 +76,7 @@ class Scored:
     labels: list[np.ndarray] = field(default_factory=list)
     probability: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
     scores: list[dict[str, Any]] = field(default_factory=list)
-    chains: list[Any] = field(default_factory=list)
-    made: list[tuple[float, float]] = field(default_factory=list)
+    posteriors: list[Any] = field(default_factory=list)
 
     def add(self, name: str, split: int, rival: Any) -> None:
         """Score a classifier's predictions for the test rows of a split."""
@@ -189,7 +186,7 @@ def _fit_rivals(scored: Scored, tables: list[Any], parts: list[Any], team: Any) 
 
 def _fit_posteriors(scored: Scored, parts: list[Any]) -> list[Any]:
     """Sample the posterior on the first splits; return the first one's mode, and itself."""
-    from pcvm_pymc.assessment.comparison import compare
+    from pcvm_pymc.assessment import comparison
     from pcvm_pymc.inference.estimates import find_map_em
     from pcvm_pymc.inference.storing import save
 
@@ -204,12 +201,11 @@ def _fit_posteriors(scored: Scored, parts: list[Any]) -> list[Any]:
             seed = scored.seed_of(split)
             model, posterior = _sampled(X, y, seed, options.width, **length)
             seconds = time.process_time() - began
-            drawn = compare({_POSTERIOR: posterior}, *test)
-            row = drawn.table.loc[_POSTERIOR]
-            rival = Rival(drawn.probability[_POSTERIOR], row["vectors"], seconds)
+            compared = comparison.compare({_POSTERIOR: posterior}, *test)
+            vectors = compared.table.loc[_POSTERIOR, "vectors"]
+            rival = comparison.Rival(compared.probability[_POSTERIOR], vectors, seconds)
             scored.add(_POSTERIOR, split, rival)
-        scored.chains.append(drawn.convergence[_POSTERIOR])
-        scored.made.append((row["width"], row["scale"]))
+        scored.posteriors.append(compared)
         if not found:
             found = [find_map_em(model, progressbar=False), posterior]
             for name, result in zip(("map", "posterior"), found, strict=True):
@@ -245,7 +241,7 @@ def draw(scored: Scored, mode: Any, posterior: Any, split: Any, features: tuple[
     from pcvm_pymc.assessment import plots
 
     mpl.use("Agg")
-    n_splits, n_classes = len(scored.chains), len(scored.classes)
+    n_splits, n_classes = len(scored.posteriors), len(scored.classes)
     label = np.concatenate(scored.labels[:n_splits])
     probability = {
         name: np.concatenate([each[split] for split in range(n_splits)])
@@ -385,7 +381,8 @@ def _table(scored: Scored) -> Table:
 def _report(scored: Scored) -> None:
     """Print the table, how to read it, and one verdict on all chains."""
     scored.console.print(_table(scored))
-    chains = scored.chains
+    chains = [each.convergence[_POSTERIOR] for each in scored.posteriors]
+    made = [each.table.loc[_POSTERIOR] for each in scored.posteriors]
     scored.console.print(
         "Second lines: minus the first row on the splits that both ran on, ± standard error; won, drawn and "
         "lost are these splits by log loss. In brackets: a mean over fewer splits than the first row's.\n"
@@ -402,5 +399,5 @@ def _report(scored: Scored) -> None:
     scored.console.print(
         f"Gibbs sampling, {len(chains)} posterior{'s' * (len(chains) > 1)}: [{colour}]{word}; latent "
         f"function: worst r-hat {rhat:.3f}, smallest ESS {ess:.0f}[/{colour}]. Median width and scale of "
-        f"each: {', '.join(f'{width:.3g} and {scale:.3g}' for width, scale in scored.made)}."
+        f"each: {', '.join(f'{row["width"]:.3g} and {row["scale"]:.3g}' for row in made)}."
     )

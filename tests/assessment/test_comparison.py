@@ -6,7 +6,7 @@ import xarray as xr
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from problems import blobs, refused, three_blobs
+from problems import blobs, refused, three_blobs, with_groups
 from scipy.special import expit
 from sklearn.metrics import log_loss
 
@@ -152,15 +152,6 @@ def clinics():
     return model, mode, posterior, X, seen, group
 
 
-def with_groups(X, y, group):
-    with pm.Model(coords={"group": range(3)}) as model:
-        f = pcvm.pcvm_latent(X, y, width=1.2, hyperprior="default", bias=False)
-        level = pm.Normal("level", dims="group")
-        place = pm.Data("place", group, dims="obs")
-        pm.Bernoulli("sick", logit_p=f + level[place], observed=pm.Data("seen", y), dims="obs")
-    return model
-
-
 @pytest.mark.parametrize("n", [40, 20, 17])  # twenty: as long as the training rows, for two classes
 def test_own_terms_are_scored_by_the_log_likelihood_of_their_model(clinics, n):
     model, mode, posterior, X, seen, group = clinics
@@ -302,7 +293,13 @@ def test_pictures_refuse_what_is_of_other_classes(fits):
         pcvm.plots.plot_calibration(label, {"three": three}, classes=["a", "b"])
     refused("probability is empty", pcvm.plots.plot_calibration, label, {})
     given = {"two": fits[0], "three": result}
-    refused("'three' has 3 classes; needed 2", pcvm.compare, given, X, np.full(24, "yes"))
+    refused(
+        r"\['two', 'three'\] have \[2, 3\] classes; needed as",
+        pcvm.compare,
+        given,
+        X,
+        np.full(24, "yes"),
+    )
     regression = pcvm.fit_evidence(pcvm.rvm_model(X, X[:, 0]))
     said = "'RVM' is of a regression under the 'normal' likelihood"
     refused(said, pcvm.compare, {"RVM": regression}, X, X[:, 0])
