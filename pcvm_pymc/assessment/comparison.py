@@ -244,7 +244,7 @@ def _models(
     if lacking := [name for name in own if name not in models]:
         raise ValueError(
             f"results[{lacking[0]!r}] is of a model with terms of one's own; needed this as model=, and as "
-            "data= the new rows of its own pm.Data"
+            "data= the new rows of its own pm.Data. For an estimator take Rival(its class probabilities)"
         )
     unused = [f"model[{name!r}]" for name in models if name not in trees]
     known = {name for each in models.values() for name in each.named_vars}
@@ -311,9 +311,8 @@ def _parts(result: xr.DataTree, model: pm.Model | None) -> dict[str, Any]:
         unknown = dict.fromkeys(stored.nuisance_of(result), np.nan)
         likelihood = repr(replace(stored.likelihood_of(result), **unknown))
     else:
-        likelihood = ", ".join(
-            [observed_of(model)[0].name, *sorted(x.name for x in model.free_RVs)]
-        )
+        terms = ", ".join(sorted(x.name for x in model.free_RVs))
+        likelihood = f"{observed_of(model)[0].name} of {terms}"
     width = data.get("width", data.get("kernel_width", np.array("none")))
     seen = result["observed_data"].to_dataset().data_vars.values()
     of_basis = [data[name].values.T for name in ("centres", "signs") if name in data]

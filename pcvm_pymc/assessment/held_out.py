@@ -210,7 +210,8 @@ def _by_model(
     n, n_sets = len(label), max(n_classes, 1)
     n_copies = n_sets + (n_sets * n == len(coordinates(model, rows)))
     values = {name: np.concatenate([np.asarray(x)] * n_copies) for name, x in values.items()}
-    values[seen] = np.arange(n * n_copies) // n % n_sets if n_classes else np.tile(label, n_copies)
+    every = np.arange(n * n_copies) // n % n_sets if n_classes else np.tile(label, n_copies)
+    values[seen] = every.astype(model[seen].type.dtype)
     before = (
         {name: model[name].get_value() for name in values},
         {c: model.coords[c] for c in coords},
@@ -218,8 +219,8 @@ def _by_model(
     with model:
         try:
             pm.set_data(values, coords={c: np.arange(n * n_copies) for c in coords})
-            every = {"var_names": [rv.name], "extend_inferencedata": False, "progressbar": False}
-            found = pm.compute_log_likelihood(result, **every)[rv.name]
+            how = {"var_names": [rv.name], "extend_inferencedata": False, "progressbar": False}
+            found = pm.compute_log_likelihood(result, **how)[rv.name]
         except (ValueError, IndexError) as error:
             raise ValueError(
                 f"{rv.name!r} cannot be evaluated at {n} new rows of {[*values]}; needed what is known of "

@@ -84,8 +84,8 @@ class Scored:
 
         self.probability.setdefault(name, {})[split] = rival.probability
         measures = scores(self.labels[split], rival.probability)
-        rest = {"vectors": rival.vectors, "seconds": rival.seconds}
-        self.scores.append({"classifier": name, "split": split, **measures, **rest})
+        measures |= {"vectors": rival.vectors, "seconds": rival.seconds}
+        self.scores.append({"classifier": name, "split": split, **measures})
 
     def write(self) -> None:
         """Write the tables, so that what is finished stays when the rest is stopped."""

@@ -137,7 +137,7 @@ def test_a_warning_says_in_what_models_differ(fits, change, said):
 def clinics():
     """Return a model with levels of three groups, its mode, draws around it, and its data."""
     X, label = blobs(40, seed=80)
-    group, seen = np.arange(40) % 3, (label > 0).astype(int)
+    group, seen = np.arange(40) % 3, label > 0
     mode = pcvm.find_map_em(model := with_groups(X, seen, group), progressbar=False)
     draws, rng = (
         mode["posterior"].to_dataset().isel(chain=[0, 0], draw=[0] * 5),

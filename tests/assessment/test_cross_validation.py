@@ -254,7 +254,7 @@ def test_own_terms_are_refitted_by_what_builds_their_model(monkeypatch):
     place = "pcvm_pymc.assessment.cross_validation.sample"
     monkeypatch.setattr(place, lambda model, **_: map_result(model))
     posterior = map_result(with_groups(X, y, **data))
-    refused("needed a builder's model alone", kfold, posterior, X, y, cv=3)
+    refused("or model= of compare and kfold", kfold, posterior, X, y, cv=3)
     found = kfold(posterior, X, y, cv=3, random_seed=1, model=with_groups, data=data)
     wanted = np.zeros(30)
     for k in (1, 2, 3):
