@@ -103,16 +103,18 @@ class Comparison(Scores):
         validation.check_choice("kind", kind, ("calibration", "weights"))
         if kind == "calibration":
             return super().plot()
-        trees = {name: each for name, each in self.results.items() if not isinstance(each, Rival)}
-        pair = [
-            [x for name, x in trees.items() if (name in self.convergence) == is_drawn]
-            for is_drawn in (False, True)
+        points = [
+            each
+            for name, each in self.results.items()
+            if not (name in self.convergence or isinstance(each, Rival))
         ]
-        if not all(pair):
+        if not points or not self.convergence:
+            names = [*self.results]
             raise ValueError(
-                f"plot('weights') of {[*trees]}; needed a point estimate and a result with several draws"
+                f"plot('weights') of {names}; needed a point estimate and a result with several draws"
             )
-        return plots.plot_weights(pair[0][0], pair[1][0])
+        drawn: Any = self.results[next(iter(self.convergence))]
+        return plots.plot_weights(points[0], drawn)
 
 
 def active_count(weight: ArrayLike, share: float = 0.95) -> Array:

@@ -292,6 +292,7 @@ def test_pictures_refuse_what_is_of_other_classes(fits):
     with pytest.raises(ValueError, match=r"classes are \['a', 'b'\]; needed 3"):
         pcvm.plots.plot_calibration(label, {"three": three}, classes=["a", "b"])
     refused("probability is empty", pcvm.plots.plot_calibration, label, {})
+    refused(r"shape \(24, 3\); needed \(40,\)", pcvm.plots.plot_weights, result, fits[1])
     given = {"two": fits[0], "three": result}
     refused(
         r"\['two', 'three'\] have \[2, 3\] classes; needed as",
