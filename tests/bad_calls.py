@@ -112,7 +112,7 @@ KINDS = {
     "tree": lambda: _TREES,
     "object": lambda: _NO_OBJECT,
     "bias": lambda: [each for each in [*_NO_NUMBER, np.inf] if each is not True],
-    "rivals": lambda: [3, "x", [], Odd(), np.ones(3), object],
+    "results": lambda: [3, "x", [], Odd(), np.ones(3), object, {}, None],
     "start": lambda: [3, "x", np.full(N, np.nan), Odd(), *_OTHER_ROWS, None, [1j] * N],
     "path": lambda: [None, 3, [], b"x", "", Odd(), 1.5],
     "signs": lambda: [3, "x", np.zeros(N), np.full(N, np.nan), Odd(), *_OTHER_ROWS],
@@ -313,7 +313,7 @@ def _options():
 def _inference(known):
     model, posterior, X, y = (known[name] for name in ("model", "posterior", "X", "y"))
     of_model, labels = {"model": model}, {"X": _X_ALSO, "y": ("label",)}
-    trees = {"map_result": known["map"], "posterior": posterior, "X_test": X, "y_test": y}
+    trees = {"results": {"MAP": known["map"], "drawn": posterior}, "X_test": X, "y_test": y}
     found = {
         "find_map_em": (
             {**of_model, "progressbar": False},
@@ -334,8 +334,8 @@ def _inference(known):
         "PCVMGibbs": (of_model, "model"),
         "compare": (
             trees,
-            "map_result, posterior, X_test: matrix, y_test: some labels, rivals",
-            {"X_test": ("X_new", "y_test", "MAP"), "y_test": ("X_new", "MAP")},
+            "results, X_test: matrix, y_test: some labels",
+            {"X_test": ("X_new", "y_test"), "y_test": ("X_new",)},
         ),
         "psis_loo": ({"posterior": posterior}, "posterior"),
         "loo": ({"result": known["map"], "X": X}, "result, X: rows or None"),

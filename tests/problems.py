@@ -272,3 +272,17 @@ def slopes(problem, result):
 def assert_monotone(log_posterior):
     """Assert that a trace never falls."""
     assert (np.diff(log_posterior) >= -1e-9 * (1 + np.abs(log_posterior[1:]))).all()
+
+
+def with_groups(X, y, place):
+    """Return a model of a latent function and the levels of three groups."""
+    import pymc as pm  # slow to import
+
+    import pcvm_pymc as pcvm
+
+    with pm.Model(coords={"group": range(3)}) as model:
+        f = pcvm.pcvm_latent(X, y, width=1.2, hyperprior="default", bias=False)
+        level = pm.Normal("level", dims="group")
+        place = pm.Data("place", place, dims="obs")
+        pm.Bernoulli("sick", logit_p=f + level[place], observed=pm.Data("seen", y), dims="obs")
+    return model

@@ -1,46 +1,57 @@
-"""MAP and posterior compared: one table, the convergence verdict, pictures."""
+"""Results compared on rows that were held out: one table, the chains' convergence, pictures."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from html import escape
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pymc as pm
 import xarray as xr
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from pcvm_pymc.assessment import plots
+from pcvm_pymc.assessment.held_out import (
+    Said,
+    Scores,
+    classes_of,
+    coded,
+    held_out,
+    observed_of,
+    score,
+)
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.probabilities import normalised
-from pcvm_pymc.estimators.measures import Rival, scores
-from pcvm_pymc.inference import results
+from pcvm_pymc.estimators.measures import Rival
+from pcvm_pymc.inference import results as stored
 from pcvm_pymc.inference.convergence import Convergence, convergence
-from pcvm_pymc.inference.prediction import predict
 from pcvm_pymc.model.bases import AnyKernel
-from pcvm_pymc.model.coordinates import storable
-
-# what a rival does not tell is no number
-_SHOWN: Any = {"float_format": "{:.4g}".format, "na_rep": "–"}
+from pcvm_pymc.model.data import as_model
 
 
-@dataclass(frozen=True, repr=False)
-class Comparison:
-    """MAP, posterior and rivals on one test set.
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Comparison(Scores):
+    """Results on one test set.
 
     Attributes
     ----------
     table : pandas.DataFrame
-        A row for each: error, AUC, 1-RMSE, log loss, expected calibration error, vectors, seconds.
-    convergence : Convergence
+        A row for each: error, AUC, 1-RMSE, log loss and expected calibration error; where a model's own
+        observed variable has no classes the log loss alone. Then the scale, the width and the likelihood's
+        numbers, such as ``flip``, that it was made at: of draws the median, of widths per feature, too. At
+        last vectors and seconds.
+    convergence : dict of str to Convergence
+        Of the results with several draws.
     probability : dict of str to ndarray, shape (n_test,), or (n_test, n_classes) of several classes
         Predicted probability of the greater class, or of each.
-    label : ndarray of int, shape (n_test,)
-        Numbers of the classes: 0 and 1, of several from 0.
+    label : ndarray, shape (n_test,)
+        Numbers of the classes: 0 and 1, of several from 0; or the targets.
     classes : ndarray, shape (n_classes,)
-    map_result, posterior : DataTree
+    results : dict of str to DataTree or Rival
+        As they were given.
 
     Examples
     --------
@@ -51,27 +62,25 @@ class Comparison:
     >>> model = pcvm_model(X[:20], y[:20], width=1.0, hyperprior="default")
     >>> mode = find_map_em(model, progressbar=False)
     >>> draws = sample(model, draws=200, thin=1, random_seed=1, quiet=True)
-    >>> found = compare(mode, draws, X[20:], X[20:, 0] > 0)
+    >>> results = {"MAP": mode, "posterior": draws}
+    >>> found = compare(results, X[20:], y[20:])
     >>> found.table.columns[:3].tolist()
     ['error', 'AUC', '1-RMSE']
-    >>> found.probability["posterior mean"].shape
+    >>> found.probability["posterior"].shape
     (20,)
     >>> figure = found.plot("calibration")
     """
 
-    table: pd.DataFrame
-    convergence: Convergence
-    probability: dict[str, Array]
-    label: NDArray[Any]
-    classes: NDArray[Any]
-    map_result: xr.DataTree
-    posterior: xr.DataTree
+    convergence: dict[str, Convergence]
+    results: dict[str, xr.DataTree | Rival]
 
     def __repr__(self) -> str:
-        return f"{self.table.to_string(**_SHOWN)}\n{self.convergence}"
+        verdicts = (f"{name}: {each}" for name, each in self.convergence.items())
+        return "\n".join([super().__repr__(), *verdicts])
 
     def _repr_html_(self) -> str:
-        return f"{self.table.to_html(**_SHOWN)}<p>{self.convergence}</p>"
+        verdicts = (f"<p>{escape(name)}: {each}</p>" for name, each in self.convergence.items())
+        return "".join([super()._repr_html_(), *verdicts])
 
     def plot(self, kind: str = "calibration") -> Figure:
         """Draw one picture and return its figure.
@@ -79,7 +88,8 @@ class Comparison:
         Parameters
         ----------
         kind : {"calibration", "weights"}
-            Observed against predicted frequencies; weights of mode and posterior.
+            Observed against predicted frequencies; weights of the first point estimate and of the first
+            result with several draws.
 
         Returns
         -------
@@ -88,12 +98,23 @@ class Comparison:
         Raises
         ------
         ValueError
-            If the kind is unknown.
+            If the kind is unknown, there are no class probabilities, or no such two results of one basis.
         """
         validation.check_choice("kind", kind, ("calibration", "weights"))
-        if kind == "weights":
-            return plots.plot_weights(self.map_result, self.posterior)
-        return plots.plot_calibration(self.label, self.probability, classes=self.classes)
+        if kind == "calibration":
+            return super().plot()
+        points = [
+            each
+            for name, each in self.results.items()
+            if not (name in self.convergence or isinstance(each, Rival))
+        ]
+        if not points or not self.convergence:
+            names = [*self.results]
+            raise ValueError(
+                f"plot('weights') of {names}; needed a point estimate and a result with several draws"
+            )
+        drawn: Any = self.results[next(iter(self.convergence))]
+        return plots.plot_weights(points[0], drawn)
 
 
 def active_count(weight: ArrayLike, share: float = 0.95) -> Array:
@@ -115,48 +136,44 @@ def active_count(weight: ArrayLike, share: float = 0.95) -> Array:
 
 def vector_count(result: xr.DataTree) -> float:
     """Return how many bases a result has: of a point those not zero, of draws `active_count` on average."""
-    weight = results.weights_of(result)[0]
+    if "weight" not in result["posterior"]:  # several latent functions
+        return np.nan
+    weight = stored.weights_of(result)[0]
     if len(weight) > 1:
         return float(active_count(weight).mean())
     return float(np.count_nonzero(weight[0].reshape(weight.shape[1], -1).any(axis=1)))
 
 
-def of_the_greater(probability: Array) -> Array:
-    """Return probabilities of the greater of two classes, shape (n,); of several those of all, of sum one.
-
-    Two classes under the multinomial probit have a column each.
-    """
-    if probability.ndim == 1:
-        return probability
-    each = normalised(probability)
-    return each[:, 1] if each.shape[1] == 2 else each
-
-
 def compare(
-    map_result: xr.DataTree,
-    posterior: xr.DataTree,
+    results: Mapping[str, xr.DataTree | Rival],
     X_test: ArrayLike,
     y_test: ArrayLike,
     *,
     kernel: AnyKernel | None = None,
-    rivals: Mapping[str, Rival | xr.DataTree] | None = None,
+    model: pm.Model | Mapping[str, pm.Model] | None = None,
+    data: Mapping[str, ArrayLike] | None = None,
 ) -> Comparison:
-    """Compare the MAP plug-in and the posterior mean on held-out rows, of two classes or several.
+    """Compare results on held-out rows, of two classes or several.
+
+    A warning says where results are of models that differ in more than how they were inferred.
 
     Parameters
     ----------
-    map_result : DataTree
-        From `find_map_em` or `pymc_extras.find_MAP`.
-    posterior : DataTree
-        From `sample`, `pymc.sample` or an approximation (`pymc.fit`), of the same model.
-    X_test : array_like, shape (n_test, n_features)
+    results : mapping of str to DataTree or Rival
+        Of any number, in any order: from `find_map_em`, `fit_evidence`, `sample`, `pymc.sample`,
+        `pymc_extras.find_MAP` or an approximation (`pymc.fit`); or another classifier's predictions for the
+        same rows.
+    X_test : array_like or table, shape (n_test, n_features)
     y_test : array_like, shape (n_test,)
-        Labels in the code of the training labels.
+        Labels in the code of the training labels, or targets.
     kernel : str, callable or pm.gp.cov.Covariance, optional
         The kernel that the models were built with; needed where it was a function or a covariance.
-    rivals : mapping of str to Rival or DataTree, optional
-        Other classifiers' predictions for the same rows, or results of other models (another prior,
-        a MAP under another hyperprior), which are asked for theirs.
+    model : pm.Model or mapping of str to pm.Model, optional
+        That of the results whose models have terms of one's own; of several models by the results' names.
+        Its observed variable is evaluated at the new rows. The model keeps its data.
+    data : mapping of str to array_like, optional
+        For such a model: the new rows of its own `pm.Data`, such as groups or offsets, by their names.
+        `X_test` is set in each latent function, `y_test` in the observed variable.
 
     Returns
     -------
@@ -165,8 +182,8 @@ def compare(
     Raises
     ------
     ValueError
-        If a test label is not a class of the training set, a result is of other classes, or of a regression,
-        or the mode stands in place of the posterior.
+        If a test label is not a class of the training set, or results are of different classes, or of a
+        regression; if a model, or new rows of its data, are missing or without effect.
 
     Examples
     --------
@@ -174,127 +191,153 @@ def compare(
     >>> from pcvm_pymc import find_map_em, pcvm_model, sample
     >>> X = np.random.default_rng(0).normal(size=(12, 2))
     >>> y = np.arange(12) % 2
-    >>> model = pcvm_model(X, y, width=1.0)
+    >>> built = pcvm_model(X, y, width=1.0)
     >>> fast = {"draws": 20, "max_iter": 200, "cores": 1, "quiet": True}
-    >>> posterior = sample(model, random_seed=1, **fast)
-    >>> mode = find_map_em(model, progressbar=False)
-    >>> compare(mode, posterior, X, y).table.index.tolist()
-    ['MAP plug-in', 'posterior mean']
+    >>> posterior = sample(built, random_seed=1, **fast)
+    >>> mode = find_map_em(built, progressbar=False)
+    >>> found = compare({"MAP": mode, "posterior": posterior}, X, y)
+    >>> found.table.index.tolist()
+    ['MAP', 'posterior']
     """
-    map_result = results.check_result(map_result, "map_result")
-    posterior = results.check_result(posterior, "posterior")
-    validation.check_instance(
-        "rivals", rivals, Mapping, "a mapping of names to Rival or DataTree", optional=True
-    )
-    n_classes = _n_classes("MAP plug-in", map_result)
-    _check_same_model(map_result, posterior)
+    needed = "a mapping of names to results, such as {'MAP': mode, 'posterior': posterior}"
+    validation.check_instance("results", results, Mapping, needed)
+    if not results:
+        raise ValueError(f"results is empty; needed {needed}")
+    fitted = {name: each for name, each in results.items() if not isinstance(each, Rival)}
+    trees = {name: stored.check_result(x, f"results[{name!r}]") for name, x in fitted.items()}
+    models = _models(trees, model, data)
     check_same_rows(X_test, "X_test", y_test=y_test)
-    X_test = validation.as_features(X_test, "X_test")
-    # a plain result of PyMC has none
-    classes = results.classes_of(map_result if "classes" in map_result.attrs else posterior)
-    label = coded(y_test, classes, "y_test", len(X_test))
-    shape = (len(label),) if n_classes == 2 else (len(label), n_classes)
-    entrants = {"MAP plug-in": map_result, "posterior mean": posterior, **(rivals or {})}
-    for name, each in tuple(entrants.items()):
+    n_test = len(validation.as_features(X_test, "X_test"))
+    classes = _classes(trees, models, y_test)
+    label = coded(y_test, classes, "y_test", n_test)
+    _warn_of_differences(trees, models)
+    said, table, convergences = dict[str, Said](), {}, {}
+    for name, each in results.items():
         if isinstance(each, Rival):
-            if np.shape(each.probability) != shape:
-                raise ValueError(
-                    f"{name!r} has probabilities of shape {np.shape(each.probability)}; needed {shape}"
-                )
-            continue
-        entrants[name] = results.check_result(each, f"rivals[{name!r}]")
-        if (found := _n_classes(name, entrants[name])) != n_classes:
-            raise ValueError(f"{name!r} has {found} classes; needed {n_classes}, as the MAP has")
-    entries = {
-        name: each if isinstance(each, Rival) else rival_of(each, X_test, kernel)
-        for name, each in entrants.items()
-    }
-    table = {
-        name: scores(label, each.probability) | {"vectors": each.vectors, "seconds": each.seconds}
-        for name, each in entries.items()
-    }
+            shape = (n_test, len(classes))[: 1 + (len(classes) > 2)]
+            stated, found = f"{name!r}, its probability,", np.shape(each.probability)
+            validation.check_shape(stated, found, shape, "for each row of X_test and class")
+            said[name] = np.empty(0), each.probability
+            about = {"vectors": each.vectors, "seconds": each.seconds}
+        else:
+            own = {"model": models[name], "data": data} if name in models else {"kernel": kernel}
+            said[name], about = held_out(each, X_test, label, **own), _made_at(trees[name])
+            if n_draws(each) > 1:
+                convergences[name] = convergence(each, _unknown(trees[name], models.get(name)))
+        table[name] = score(label, said[name]) | about
+    frame, last = pd.DataFrame(table).T, ["scale", "width", "vectors", "seconds"]
     return Comparison(
-        table=pd.DataFrame(table).T,
-        convergence=convergence(posterior, list(results.nuisance_of(posterior))),
-        probability={name: each.probability for name, each in entries.items()},
+        table=frame.reindex(columns=[*frame.columns.drop(last, errors="ignore"), *last]),
+        probability={name: p for name, (_, p) in said.items() if p is not None},
         label=label,
         classes=classes,
-        map_result=map_result,
-        posterior=posterior,
+        convergence=convergences,
+        results=dict(results),
     )
 
 
-def _check_same_model(map_result: xr.DataTree, posterior: xr.DataTree) -> None:
-    """Raise unless these are a mode and a posterior of one model: its labels, prior, width and bases."""
-    both = map_result, posterior
-    one, many = (
-        each["posterior"].sizes["chain"] * each["posterior"].sizes["draw"] for each in both
-    )
-    if one > 1 or many < 2:
+def _models(
+    trees: Mapping[str, xr.DataTree], model: Any, data: Mapping[str, Any] | None
+) -> dict[str, pm.Model]:
+    """Return the models of results with terms of one's own, by the results' names."""
+    own = [name for name, tree in trees.items() if not stored.tells_likelihood(tree)]
+    given = model if isinstance(model, Mapping) else dict.fromkeys(own if model else (), model)
+    models = {name: as_model(each) for name, each in given.items()}
+    if lacking := [name for name in own if name not in models]:
         raise ValueError(
-            f"map_result has {one} draws and posterior {many}; needed a mode (find_map_em) and a posterior "
-            "(sample), in this order: compare(mode, posterior, X_test, y_test, rivals={name: other result})"
+            f"results[{lacking[0]!r}] is of a model with terms of one's own; needed this as model=, and as "
+            "data= the new rows of its own pm.Data. For an estimator take Rival(its class probabilities)"
         )
-    found, given = (each["constant_data"] for each in both)
-    of_one, of_many = map(results.target_of, both)
-    differs = [] if np.array_equal(of_one, of_many) else ["labels"]
-    for name in ("width", "hyperprior"):
-        first, other = (each[name].values if name in each else () for each in (found, given))
-        if not np.array_equal(first, other):
-            differs.append(name)
-    if "centres" in found and "centres" in given:
-        bases = {row.tobytes() for row in found["centres"].values}
-        if not bases.issuperset(row.tobytes() for row in given["centres"].values):
-            differs.append("centres")
-    if differs:
-        raise ValueError(
-            f"map_result has other {', '.join(differs)} than posterior; needed one model, others in rivals="
-        )
+    unused = [f"model[{name!r}]" for name in models if name not in trees]
+    known = {name for each in models.values() for name in each.named_vars}
+    unused += [f"data[{name!r}]" for name in data or {} if name not in known]
+    if unused or (model and not models):
+        raise ValueError(f"{[*unused, 'model'][0]} has no effect on {[*trees]}; leave it out")
+    return models
 
 
-def _n_classes(name: str, result: xr.DataTree) -> int:
-    """Return the number of classes of a result; raise for a regression."""
-    likelihood = results.likelihood_of(result)
-    if likelihood.targets == "numbers":
-        raise ValueError(
-            f"{name!r} is a regression under the {likelihood.name!r} likelihood; needed results of classes"
-        )
-    return max(2, likelihood.n_scores)
+def _classes(
+    trees: Mapping[str, xr.DataTree], models: Mapping[str, pm.Model], y_test: ArrayLike
+) -> NDArray[Any]:
+    """Return the classes of all results, none of numbers; raise where they are more or fewer."""
+    pairs = trees.items()
+    found = {name: classes_of(tree, repr(name), models.get(name)) for name, tree in pairs}
+    if len(numbers := {len(classes) for classes in found.values()}) > 1:
+        raise ValueError(f"{[*found]} have {sorted(numbers)} classes; needed as many of each")
+    told = [found[name] for name, tree in pairs if "classes" in tree.attrs]
+    return [*told, *found.values(), *([] if found else [np.unique(y_test)])][0]
 
 
-def rival_of(result: xr.DataTree, X_test: ArrayLike, kernel: AnyKernel | None = None) -> Rival:
-    """Return a result's predictions, number of bases and time."""
-    probability = predict(result, X_test, kernel=kernel)["predictions"]["probability"]
-    mean = of_the_greater(probability.mean(("chain", "draw")).values)
+def n_draws(result: xr.DataTree) -> int:
+    """Return the number of draws of all chains."""
+    return int(result["posterior"].sizes["chain"] * result["posterior"].sizes["draw"])
+
+
+def _unknown(result: xr.DataTree, model: pm.Model | None) -> list[str]:
+    """Return the names of what was drawn in addition to the weights of the latent function."""
+    if model is None:
+        return list(stored.nuisance_of(result))
+    dims = {x.name: model.named_vars_to_dims.get(x.name) or ("",) for x in model.free_RVs}
+    return [name for name, each in dims.items() if not str(each[0]).endswith("basis")]
+
+
+def _made_at(result: xr.DataTree) -> dict[str, float]:
+    """Return the scale, the width and the likelihood's numbers of a result, its bases and seconds."""
+    drawn, data = (result[group].to_dataset() for group in ("posterior", "constant_data"))
+    every, prior = {**data, **drawn}, _prior(data)
+    rate, c = np.median(every.get("rate", prior.get("d", 0.0))), prior.get("c", 0.0)
+    has_scale = min(rate, c) > 0 and "evidence_trace" not in result.children
     end: Any = result.get("optimizer_result", {})
-    told = result["posterior"].attrs.get("sampling_time", np.nan)
-    return Rival(mean, vector_count(result), float(end.get("seconds", told)))
+    found = {
+        "scale": np.sqrt(rate / c) if has_scale else np.nan,
+        "width": every.get("width", every.get("kernel_width", np.nan)),
+        **{name: every[name] for name in ("noise", "flip", "degrees") if name in every},
+        "vectors": vector_count(result),
+        "seconds": end.get("seconds", drawn.attrs.get("sampling_time", np.nan)),
+    }
+    return {name: float(np.median(x)) for name, x in found.items()}
 
 
-def coded(y: ArrayLike, classes: Array, name: str, n_obs: int) -> NDArray[np.int64]:
-    """Return labels as numbers of the training classes; of 0 and 1 also -1 and +1.
+def _prior(data: xr.Dataset) -> dict[str, float]:
+    """Return the numbers of a model's prior."""
+    if "hyperprior" not in data:
+        return {}
+    pairs = zip(data["hyperparameter"].values.tolist(), data["hyperprior"].values, strict=True)
+    return {name: float(f"{x:.6g}") for name, x in pairs}
 
-    Parameters
-    ----------
-    y : array_like, shape (n,)
-    classes : ndarray, shape (n_classes,)
-    name : str
-        Of the argument.
-    n_obs : int
-        Number of rows.
 
-    Raises
-    ------
-    ValueError
-        If there is not a label for each row, or one is none of the classes.
-    """
-    y = validation.labels_of_rows(y, n_obs, name)
-    if classes.dtype.kind == "U" and y.dtype.kind in "OS":
-        y = storable(y, name)  # as the classes, which have the order of what they were before
-    if np.isin(y, classes).all():
-        order = np.argsort(classes)
-        return order[np.searchsorted(classes, y, sorter=order)]
-    if classes.tolist() == [0, 1] and y.dtype.kind in "biuf" and np.isin(y, (-1, 1)).all():
-        return (y > 0).astype(np.int64)  # a plain PyMC result, which has no classes
-    unknown = sorted(set(y.tolist()) - set(classes.tolist()), key=str)
-    raise ValueError(f"{name} has labels {unknown[:5]}; needed the classes {classes.tolist()}")
+def _parts(result: xr.DataTree, model: pm.Model | None) -> dict[str, Any]:
+    """Return what a result's model is made of."""
+    drawn, data = (result[group].to_dataset() for group in ("posterior", "constant_data"))
+    if model is None:
+        unknown = dict.fromkeys(stored.nuisance_of(result), np.nan)
+        likelihood = repr(replace(stored.likelihood_of(result), **unknown))
+    else:
+        terms = ", ".join(sorted(x.name for x in model.free_RVs))
+        likelihood = f"{observed_of(model)[0].name} of {terms}"
+    width = data.get("width", data.get("kernel_width", np.array("none")))
+    seen = result["observed_data"].to_dataset().data_vars.values()
+    of_basis = [data[name].values.T for name in ("centres", "signs") if name in data]
+    return {
+        "labels": [x.values.astype(float).tobytes() for x in seen],
+        "likelihood": likelihood,
+        "prior": _prior(data),
+        "kernel": str(data["kernel"].values[0]) if "kernel" in data.coords else "rbf",
+        "width": "unknown" if "width" in drawn else width.values.tolist(),
+        "basis": {row.tobytes() for row in np.vstack(of_basis).T} if of_basis else set(),
+    }
+
+
+def _warn_of_differences(trees: Mapping[str, xr.DataTree], models: Mapping[str, pm.Model]) -> None:
+    """Warn where results are of models that differ in more than how they were inferred."""
+    parts, said = {name: _parts(tree, models.get(name)) for name, tree in trees.items()}, []
+    for name, each in parts.items():
+        first, wanted = next(iter(parts.items()))
+        differ = [key for key in each if each[key] != wanted[key]]
+        words = [
+            key if key in ("labels", "basis") else f"{key} ({each[key]}, not {wanted[key]})"
+            for key in differ
+        ]
+        said += [f"{name!r} differs from {first!r} in {', '.join(words)}"] if differ else []
+    if said:
+        validation.warn_input(f"results are not of one model: {'; '.join(said)}")

@@ -2,35 +2,43 @@
 
 import logging
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import arviz as az
 import numpy as np
 import pandas as pd
+import pymc as pm
 import xarray as xr
 from arviz_stats.utils import ELPDDataLOOKFold
 from numpy.typing import ArrayLike, NDArray
 
-from pcvm_pymc.assessment import plots
-from pcvm_pymc.assessment.comparison import coded, of_the_greater, scores, vector_count
+from pcvm_pymc.assessment.comparison import n_draws, vector_count
+from pcvm_pymc.assessment.held_out import (
+    Scores,
+    classes_of,
+    coded,
+    held_out,
+    observed_of,
+    score,
+)
 from pcvm_pymc.assessment.leave_one_out import elpd_fields
 from pcvm_pymc.core.pieces.centres import copied_rows, rows_under
-from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import InputWarning, as_features, check_seed, shown
-from pcvm_pymc.core.probabilities import log_average
 from pcvm_pymc.estimators.training import group_numbers, inner_folds
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.estimates import find_map_em
-from pcvm_pymc.inference.prediction import Seed, latent_draws, log_density_draws, probability_draws
+from pcvm_pymc.inference.names import under_our_names
+from pcvm_pymc.inference.prediction import Seed
 from pcvm_pymc.inference.sampling import sample
 from pcvm_pymc.model.bases import AnyKernel
 from pcvm_pymc.model.build import build
+from pcvm_pymc.model.data import as_model
 
 _log = logging.getLogger("pymc.pcvm_pymc")
 
@@ -93,8 +101,8 @@ def psis_loo(posterior: xr.DataTree, **kwargs: Any) -> Any:
     return az.loo(posterior, **kwargs)
 
 
-@dataclass(frozen=True)
-class KFold:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class KFold(Scores):
     """Cross-validation by refits without the held-out rows and their bases.
 
     Attributes
@@ -105,30 +113,16 @@ class KFold:
         MAP plug-in and posterior mean on the held-out rows: elpd and its standard error, error, AUC,
         1-RMSE, log loss, expected calibration error, vectors (mean over folds).
     probability : dict of str to ndarray, shape (n_obs,), or (n_obs, n_classes) of several classes
-        Out-of-fold probability of the greater class, or of each.
-    label : ndarray of int, shape (n_obs,)
-        Numbers of the classes: 0 and 1, of several from 0.
+        Out-of-fold probability of the greater class, or of each; empty where targets are numbers.
+    label : ndarray, shape (n_obs,)
+        Numbers of the classes: 0 and 1, of several from 0; or the targets.
     fold : ndarray of int, shape (n_obs,)
         The fold, from 1, in which a row was held out.
     classes : ndarray, shape (n_classes,)
     """
 
     elpd: Any
-    table: pd.DataFrame
-    probability: dict[str, Array] = field(repr=False)
-    label: Array = field(repr=False)
-    fold: Array = field(repr=False)
-    classes: Array = field(repr=False)
-
-    def __str__(self) -> str:
-        return self.table.to_string(float_format="{:.4g}".format)
-
-    def _repr_html_(self) -> str:
-        return self.table.to_html(float_format="{:.4g}".format)
-
-    def plot(self) -> Any:
-        """Draw the calibration of the out-of-fold predictions and return the figure."""
-        return plots.plot_calibration(self.label, self.probability, classes=self.classes)
+    fold: NDArray[Any]
 
 
 def kfold(
@@ -140,6 +134,8 @@ def kfold(
     kernel: AnyKernel | None = None,
     random_seed: Seed = None,
     groups: ArrayLike | None = None,
+    model: Callable[..., pm.Model] | None = None,
+    data: Mapping[str, ArrayLike] | None = None,
     **options: Any,
 ) -> KFold:
     """Cross-validate a posterior and its MAP, each fold refitted without its rows and their bases.
@@ -164,13 +160,19 @@ def kfold(
         For the folds and the samplers.
     groups : array_like, shape (n_obs,), optional
         Rows of one group, such as repeated measurements, are held out together.
+    model : callable, optional
+        For a posterior with terms of one's own: ``model(X, y, **data)`` returns the model of some rows, given
+        as arrays. Its observed variable is evaluated at the others, as by `compare`.
+    data : mapping of str to array_like, optional
+        The training rows of such a model's own `pm.Data`, by their names.
     **options
         For `sample`. Default: by Gibbs where the posterior is, not what `sample` would choose.
 
     Returns
     -------
     KFold
-        Without a row for the MAP where EM finds none: of a hyperprior without mode, or an RVM.
+        Without a row for the MAP where EM finds none: of a hyperprior without mode, or an RVM; nor of a model
+        with terms of one's own.
 
     Raises
     ------
@@ -197,118 +199,135 @@ def kfold(
     >>> found.table.index.tolist()
     ['MAP plug-in', 'posterior mean']
     """
-    posterior = results.check_result(posterior, "posterior")
-    _check_can_refit(posterior)
+    tree = results.check_result(posterior, "posterior")
     check_seed("random_seed", random_seed)
     check_same_rows(X, y=y, groups=groups)
-    X = as_features(X)
-    classes, label = results.classes_of(posterior), _training_labels(posterior, X, y)
-    group = group_numbers(groups, len(X))
-    first, copies = copied_rows(X, label)  # which are held out together
-    fewest = int(np.bincount(label[first]).min())
+    X, rng = as_features(X), np.random.default_rng(random_seed)
+    if model is not None:
+        plan = _of_model(posterior, model, X, y, data or {}, random_seed=rng, **options)
+    elif data is None:
+        plan = _of_builder(tree, X, y, kernel, random_seed=rng, **options)
+    else:
+        raise ValueError("data is for a model of one's own, which model= builds; leave it out")
+    label = plan.label
+    fold = _folds(X, label, plan.classes, cv, rng=rng, group=group_numbers(groups, len(X)))
+    stated: dict[str, Array] = {}
+    pointwise: dict[str, Array] = {}
+    vectors: dict[str, list[float]] = {}
+    for k in range(1, fold.max() + 1):
+        test = np.flatnonzero(fold == k)
+        fits, how = plan.refits(np.flatnonzero(fold != k), test)
+        for name, fit in fits.items():
+            log_density, p = held_out(fit, X[test], label[test], **how)
+            pointwise.setdefault(name, np.empty(len(X)))[test] = log_density
+            vectors.setdefault(name, []).append(vector_count(under_our_names(fit)))
+            if p is not None:
+                stated.setdefault(name, np.empty((len(X), *p.shape[1:])))[test] = p
+    inside, _ = held_out(posterior, X, label, **plan.whole)
+    every = {name: elpd_fields(each, inside, tree) for name, each in pointwise.items()}
+    table = {
+        name: {
+            "elpd": each["elpd"],
+            "se": each["se"],
+            **score(label, (pointwise[name], stated.get(name))),
+            "vectors": float(np.mean(vectors[name])),
+        }
+        for name, each in every.items()
+    }
+    fields = every["posterior mean"]
+    about = {"n_samples": n_draws(tree), "warning": False, "good_k": None, "n_folds": fold.max()}
+    elpd = ELPDDataLOOKFold(**fields, **about, p_kfold_i=inside - fields["elpd_i"])
+    frame = pd.DataFrame(table).T
+    return KFold(
+        elpd=elpd, table=frame, probability=stated, label=label, fold=fold, classes=plan.classes
+    )
+
+
+class Plan(NamedTuple):
+    """How a posterior is fitted to some of its rows.
+
+    Attributes
+    ----------
+    label : ndarray, shape (n_obs,)
+        Numbers of the classes, or targets.
+    classes : ndarray, shape (n_classes,)
+    refits : callable
+        Of training and held-out rows: fits by their names, and how `held_out` evaluates them.
+    whole : dict
+        How it evaluates the posterior at all rows.
+    """
+
+    label: NDArray[Any]
+    classes: NDArray[Any]
+    refits: Callable[[NDArray[Any], NDArray[Any]], tuple[dict[str, xr.DataTree], dict[str, Any]]]
+    whole: dict[str, Any]
+
+
+def _folds(
+    X: Array, label: NDArray[Any], classes: Array, cv: int, *, rng: Any, group: Any
+) -> NDArray[np.int_]:
+    """Return the fold of each row, from 1; copies of a row are in one."""
+    first, copies = copied_rows(X, label)
+    fewest = int(np.bincount(label[first]).min()) if len(classes) else len(first)
     if not isinstance(cv, Integral) or not 2 <= cv <= fewest:
         raise ValueError(
             f"cv={shown(cv)}; needed a whole number, 2 to {fewest}, the rows of the smallest class"
         )
-    rng = np.random.default_rng(random_seed)
-    piece, target = results.kernel_of(posterior, kernel), results.target_of(posterior)
-    refit = _refitting(posterior, X, label, piece, random_seed=rng, **options)
     together = None if group is None else group[first]
-    folds = inner_folds(label[first], cv, rng, groups=together)
-    fold = np.zeros(len(X), dtype=int)
-    stated: dict[str, Array] = {}
-    pointwise: dict[str, Array] = {}
-    vectors: dict[str, list[float]] = {}
-    for k, (_, members) in enumerate(folds, 1):
-        train, test = (np.flatnonzero(np.isin(copies, members) == out) for out in (False, True))
-        fold[test] = k
-        for name, fit in refit(train).items():
-            latent = latent_draws(fit, X[test], kernel=piece)
-            probability = of_the_greater(probability_draws(fit, latent).mean(axis=0))
-            every = stated.setdefault(name, np.empty((len(X), *probability.shape[1:])))
-            every[test] = probability
-            log_density = log_density_draws(fit, latent, target[test])
-            pointwise.setdefault(name, np.empty(len(X)))[test] = log_average(log_density)
-            vectors.setdefault(name, []).append(vector_count(fit))
-    table = {
-        name: {
-            "elpd": pointwise[name].sum(),
-            "se": np.sqrt(len(X) * pointwise[name].var()),
-            **scores(label, each),
-            "vectors": float(np.mean(vectors[name])),
-        }
-        for name, each in stated.items()
-    }
-    elpd = _elpd(posterior, target, pointwise["posterior mean"], len(folds))
-    return KFold(elpd, pd.DataFrame(table).T, stated, label, fold, classes)
+    rows, fold = None if len(classes) else X[first], np.zeros(len(X), dtype=int)
+    for k, (_, test) in enumerate(inner_folds(label[first], cv, rng, X=rows, groups=together), 1):
+        fold[np.isin(copies, test)] = k
+    return fold
 
 
-def _training_labels(posterior: xr.DataTree, X: Array, y: ArrayLike) -> NDArray[Any]:
-    """Return the labels of the rows that a posterior was sampled with; raise for others."""
-    observed = np.maximum(results.target_of(posterior), 0)
-    if len(X) != len(observed):
+def _training_labels(
+    seen: NDArray[Any], classes: NDArray[Any], X: Array, y: ArrayLike
+) -> NDArray[Any]:
+    """Return the labels or targets of the rows that a posterior was sampled with; raise for others."""
+    if len(X) != len(seen):
         raise ValueError(
-            f"X has {len(X)} rows; needed the {len(observed)} training rows of the posterior, in their order"
+            f"X has {len(X)} rows; needed the {len(seen)} training rows of the posterior, in their order"
         )
-    label = coded(y, results.classes_of(posterior), "y", len(X))
-    if not np.array_equal(observed, label):
+    label = coded(y, classes, "y", len(X))
+    if not np.array_equal(seen, label):
         raise ValueError(
-            f"y is not the {len(observed)} labels of the posterior; needed the training data in order"
+            f"y is not the {len(seen)} labels of the posterior; needed the training data in order"
         )
     return label
 
 
-def _elpd(posterior: xr.DataTree, target: Array, pointwise: Array, cv: int) -> ELPDDataLOOKFold:
-    """Return held-out scores as `arviz.loo_kfold` does."""
-    latent = results.training_latent(posterior)
-    inside = log_average(log_density_draws(posterior, latent, target))
-    fields = elpd_fields(pointwise, inside, posterior)
-    return ELPDDataLOOKFold(
-        **fields,
-        n_samples=len(latent),
-        warning=False,
-        good_k=None,
-        n_folds=cv,
-        p_kfold_i=inside - fields["elpd_i"],
-    )
+def _of_builder(tree: xr.DataTree, X: Array, y: ArrayLike, kernel: Any, **options: Any) -> Plan:
+    """Return how posterior and MAP are fitted to some rows, without the bases on the others.
 
-
-def _check_can_refit(posterior: xr.DataTree) -> None:
-    """Raise unless a posterior's model can be built for some of its rows."""
-    results.check_refits(posterior)
-    likelihood = results.likelihood_of(posterior)
-    if likelihood.targets == "numbers":
-        raise ValueError(
-            f"the posterior is of a regression under the {likelihood.name!r} likelihood; needed classes. "
-            "RVMRegressor works with sklearn.model_selection.cross_validate"
-        )
-    drawn = ["width"] if "width" in posterior["posterior"] else list(results.nuisance_of(posterior))
+    Raises
+    ------
+    ValueError
+        If their model cannot be built for some of its rows.
+    """
+    results.check_refits(tree)
+    classes = classes_of(tree, "the posterior")
+    drawn = ["width"] if "width" in tree["posterior"] else list(results.nuisance_of(tree))
     if drawn:
         raise ValueError(
             f"the posterior has a {drawn[0]} that was drawn; kfold needs a model with a number as {drawn[0]}"
         )
-
-
-def _refitting(
-    posterior: xr.DataTree, X: Array, label: NDArray[np.int64], piece: KernelPiece, **options: Any
-) -> Callable[[Array], dict[str, xr.DataTree]]:
-    """Return what fits posterior and MAP to some rows, without the bases on the others."""
-    constants = posterior["constant_data"].to_dataset()
-    pieces, rows = results.rows_of(posterior)
-    prior = pieces.hyperprior
+    label = _training_labels(np.maximum(results.target_of(tree), 0), classes, X, y)
+    constants = tree["constant_data"].to_dataset()
+    pieces, rows = results.rows_of(tree)
+    piece, prior = results.kernel_of(tree, kernel), pieces.hyperprior
     centres, inputs = constants["centres"].values, constants["X"].values
     Phi, basis_row = piece(X, centres), rows_under(centres, X)
-    known = piece(inputs, centres)
+    known, how = piece(inputs, centres), {"kernel": piece}
     if known.shape != Phi.shape or not np.allclose(Phi, known, rtol=1e-9, atol=1e-12):
         raise ValueError(
             "X has other basis functions than the posterior; needed the training inputs, in their order"
         )
-    is_gibbs = posterior["posterior"].attrs.get("sampler", "").startswith("Gibbs")
+    is_gibbs = tree["posterior"].attrs.get("sampler", "").startswith("Gibbs")
     if is_gibbs and not {"method", "nuts_sampler"} & set(options):
         options["method"] = "gibbs"
     by_em = any("em" in row.solvers for row in rows) and not isinstance(prior, HalfHorseshoe)
 
-    def refit(train: Array) -> dict[str, xr.DataTree]:
+    def refits(train: Array, _: Array) -> tuple[dict[str, xr.DataTree], dict[str, Any]]:
         bases = np.flatnonzero((basis_row < 0) | np.isin(basis_row, train))
         with warnings.catch_warnings():  # the model with all bases gave them
             warnings.simplefilter("ignore", InputWarning)
@@ -324,6 +343,28 @@ def _refitting(
                 signs=constants["signs"].values[bases] if "signs" in constants else None,
             )
         fits = {"MAP plug-in": find_map_em(model, progressbar=False)} if by_em else {}
-        return fits | {"posterior mean": sample(model, **{"quiet": True, **options})}
+        return fits | {"posterior mean": sample(model, **{"quiet": True, **options})}, how
 
-    return refit
+    return Plan(label, classes, refits, how)
+
+
+def _of_model(
+    posterior: xr.DataTree, model: Any, X: Array, y: ArrayLike, data: Any, **options: Any
+) -> Plan:
+    """Return how a posterior with terms of one's own is fitted to some rows."""
+
+    def of(rows: Any) -> dict[str, Any]:
+        return {name: np.asarray(values)[rows] for name, values in data.items()}
+
+    def built(rows: Any) -> Any:
+        return as_model(model(X[rows], np.asarray(y)[rows], **of(rows)))
+
+    def refits(train: Array, test: Array) -> tuple[dict[str, xr.DataTree], dict[str, Any]]:
+        part = built(train)
+        fit = sample(part, **{"quiet": True, **options})
+        return {"posterior mean": fit}, {"model": part, "data": of(test)}
+
+    whole = {"model": built(slice(None)), "data": of(slice(None))}
+    classes = classes_of(posterior, "the posterior", whole["model"])
+    seen = posterior["observed_data"][observed_of(whole["model"])[0].name].values
+    return Plan(_training_labels(seen, classes, X, y), classes, refits, whole)

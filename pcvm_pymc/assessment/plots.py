@@ -94,9 +94,18 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
     Returns
     -------
     matplotlib.figure.Figure
+
+    Raises
+    ------
+    ValueError
+        If they have other bases or classes.
     """
     map_result, posterior = map(under_our_names, (map_result, posterior))
     point, draws = weights_of(map_result)[0][0], weights_of(posterior)[0]
+    if point.shape != draws.shape[1:]:
+        raise ValueError(
+            f"map_result has weights of shape {point.shape}; needed {draws.shape[1:]}, as posterior has"
+        )
     names = ["weight"]
     if point.ndim > 1:
         names = [f"weight, class {each}" for each in classes_of(map_result)]

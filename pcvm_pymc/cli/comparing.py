@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,8 +65,8 @@ class Scored:
         Of each classifier and split.
     scores : list of dict
         A row for each classifier and split.
-    chains : list of Convergence
-        Of each posterior.
+    posteriors : list of Comparison
+        Each of one posterior.
     """
 
     options: argparse.Namespace
@@ -76,7 +76,7 @@ class Scored:
     labels: list[np.ndarray] = field(default_factory=list)
     probability: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
     scores: list[dict[str, Any]] = field(default_factory=list)
-    chains: list[Any] = field(default_factory=list)
+    posteriors: list[Any] = field(default_factory=list)
 
     def add(self, name: str, split: int, rival: Any) -> None:
         """Score a classifier's predictions for the test rows of a split."""
@@ -84,8 +84,8 @@ class Scored:
 
         self.probability.setdefault(name, {})[split] = rival.probability
         measures = scores(self.labels[split], rival.probability)
-        rest = {"vectors": rival.vectors, "seconds": rival.seconds}
-        self.scores.append({"classifier": name, "split": split, **measures, **rest})
+        measures |= {"vectors": rival.vectors, "seconds": rival.seconds}
+        self.scores.append({"classifier": name, "split": split, **measures})
 
     def write(self) -> None:
         """Write the tables, so that what is finished stays when the rest is stopped."""
@@ -186,7 +186,7 @@ def _fit_rivals(scored: Scored, tables: list[Any], parts: list[Any], team: Any) 
 
 def _fit_posteriors(scored: Scored, parts: list[Any]) -> list[Any]:
     """Sample the posterior on the first splits; return the first one's mode, and itself."""
-    from pcvm_pymc.assessment.comparison import convergence, rival_of
+    from pcvm_pymc.assessment import comparison
     from pcvm_pymc.inference.estimates import find_map_em
     from pcvm_pymc.inference.storing import save
 
@@ -195,14 +195,17 @@ def _fit_posteriors(scored: Scored, parts: list[Any]) -> list[Any]:
     with scored.console.status("compiling the sampler"):  # no posterior's seconds contain it
         X, y, *_ = parts[0]
         _sampled(X, y, 0, None, draws=1, tune=0, chains=1, thin=1, max_iter=1)
-    for split, (X, y, X_test, _) in enumerate(parts[: options.posteriors]):
+    for split, (X, y, *test) in enumerate(parts[: options.posteriors]):
         began = time.process_time()
         with scored.console.status(f"posterior {split + 1} of {options.posteriors}"):
             seed = scored.seed_of(split)
             model, posterior = _sampled(X, y, seed, options.width, **length)
             seconds = time.process_time() - began
-            scored.add(_POSTERIOR, split, replace(rival_of(posterior, X_test), seconds=seconds))
-        scored.chains.append(convergence(posterior))
+            compared = comparison.compare({_POSTERIOR: posterior}, *test)
+            vectors = compared.table.loc[_POSTERIOR, "vectors"]
+            rival = comparison.Rival(compared.probability[_POSTERIOR], vectors, seconds)
+            scored.add(_POSTERIOR, split, rival)
+        scored.posteriors.append(compared)
         if not found:
             found = [find_map_em(model, progressbar=False), posterior]
             for name, result in zip(("map", "posterior"), found, strict=True):
@@ -238,7 +241,7 @@ def draw(scored: Scored, mode: Any, posterior: Any, split: Any, features: tuple[
     from pcvm_pymc.assessment import plots
 
     mpl.use("Agg")
-    n_splits, n_classes = len(scored.chains), len(scored.classes)
+    n_splits, n_classes = len(scored.posteriors), len(scored.classes)
     label = np.concatenate(scored.labels[:n_splits])
     probability = {
         name: np.concatenate([each[split] for split in range(n_splits)])
@@ -378,7 +381,8 @@ def _table(scored: Scored) -> Table:
 def _report(scored: Scored) -> None:
     """Print the table, how to read it, and one verdict on all chains."""
     scored.console.print(_table(scored))
-    chains = scored.chains
+    chains = [each.convergence[_POSTERIOR] for each in scored.posteriors]
+    made = [each.table.loc[_POSTERIOR] for each in scored.posteriors]
     scored.console.print(
         "Second lines: minus the first row on the splits that both ran on, ± standard error; won, drawn and "
         "lost are these splits by log loss. In brackets: a mean over fewer splits than the first row's.\n"
@@ -394,5 +398,6 @@ def _report(scored: Scored) -> None:
     rhat, ess = max(each.rhat for each in chains), min(each.ess for each in chains)
     scored.console.print(
         f"Gibbs sampling, {len(chains)} posterior{'s' * (len(chains) > 1)}: [{colour}]{word}; latent "
-        f"function: worst r-hat {rhat:.3f}, smallest ESS {ess:.0f}[/{colour}]"
+        f"function: worst r-hat {rhat:.3f}, smallest ESS {ess:.0f}[/{colour}]. Median width and scale of "
+        f"each: {', '.join(f'{row["width"]:.3g} and {row["scale"]:.3g}' for row in made)}."
     )

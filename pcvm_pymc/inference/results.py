@@ -314,7 +314,7 @@ def likelihood_of(tree: xr.DataTree) -> Likelihood:
     if not tells_likelihood(tree):
         raise ValueError(
             "the result is of a model with terms of one's own, which are not in its latent function; needed "
-            "a builder's model, or psis_loo; new rows by pm.set_data(**new_data(model, X))"
+            "a builder's model, psis_loo, or model= of compare and kfold; pm.set_data(**new_data(model, X))"
         )
     if "pieces" in tree.attrs:
         numbers = dict(json.loads(tree.attrs["pieces"])["likelihood"])

@@ -93,7 +93,7 @@ def new_data(model: pm.Model, X_new: ArrayLike, *, name: str = "latent") -> dict
     values: dict[str, Any] = {names.container("X"): frame.values}
     for each, unknown in {"y": 0, **OF_ROWS}.items():
         own = builders.container(each)
-        if own in model.named_vars:
+        if model.named_vars.get(own) in model.data_vars:  # a variable may have its name
             values[own] = np.full(len(frame.values), unknown, dtype=model[own].dtype)
     dim = model.named_vars_to_dims[names.latent][0]
     return {"new_data": values, "coords": {dim: frame.index} if model.coords[dim] else {}}

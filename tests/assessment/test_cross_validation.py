@@ -6,7 +6,7 @@ import pandas as pd
 import pymc as pm
 import pytest
 from matplotlib.figure import Figure
-from problems import blobs, map_result, refused, three_blobs
+from problems import blobs, map_result, refused, three_blobs, with_groups
 from scipy.special import expit, ndtr
 
 import pcvm_pymc as pcvm
@@ -217,7 +217,9 @@ def test_scores_are_the_same_under_any_names(observed, dim, no_sampler):
         mode = map_result(model)
         posterior = drawn_around(mode, model, n_draws=30)
         folds = kfold(posterior, X, y, cv=2, random_seed=1)
-        table = pcvm.compare(mode, posterior, X, y).table.drop(columns="seconds")
+        table = pcvm.compare({"MAP": mode, "posterior": posterior}, X, y).table.drop(
+            columns="seconds"
+        )
         each = [pcvm.loo(mode), pcvm.psis_loo(posterior, pointwise=True), folds.elpd]
         return [*(found.elpd_i for found in each), table]
 
@@ -243,3 +245,27 @@ def test_loo_has_a_caveat_of_signs_that_are_labels(signs, says, caplog):
     posterior = sample(model, random_seed=1, quiet=True, **short)
     assert pcvm.psis_loo(posterior).elpd == pytest.approx(az.loo(posterior).elpd)
     assert ("optimistic" in caplog.text) == says
+
+
+def test_own_terms_are_refitted_by_what_builds_their_model(monkeypatch):
+    """The held-out rows' bases go with them, and their groups are set."""
+    X, label = blobs(30, seed=85)
+    y, data = (label > 0).astype(int), {"place": np.arange(30) % 3}
+    place = "pcvm_pymc.assessment.cross_validation.sample"
+    monkeypatch.setattr(place, lambda model, **_: map_result(model))
+    posterior = map_result(with_groups(X, y, **data))
+    refused("or model= of compare and kfold", kfold, posterior, X, y, cv=3)
+    found = kfold(posterior, X, y, cv=3, random_seed=1, model=with_groups, data=data)
+    wanted = np.zeros(30)
+    for k in (1, 2, 3):
+        train, test = found.fold != k, found.fold == k
+        part = map_result(with_groups(X[train], y[train], data["place"][train]))
+        f = latent_draws(part, X[test])[0]
+        wanted[test] = expit(f + part["posterior"]["level"].values[0, 0][data["place"][test]])
+    np.testing.assert_allclose(found.probability["posterior mean"], wanted, rtol=1e-6)
+    elpd = np.log(np.where(y > 0, wanted, 1 - wanted)).sum()
+    assert found.table.loc["posterior mean", "elpd"] == pytest.approx(elpd)
+    assert found.elpd.elpd == pytest.approx(elpd)
+    given = {"model": with_groups, "data": data, "cv": 3}
+    refused("y is not the 30 labels", kfold, posterior, X, 1 - y, **given)
+    refused("data is for a model of one's own", kfold, posterior, X, y, data=data)

@@ -45,7 +45,7 @@ CALLS = {
     "choose_basis": lambda fitted, y: package.choose_basis(X, y, 4),
     "a model": lambda fitted, y: package.pcvm_model(X, y, width=1.5),
     "a latent function": lambda fitted, y: latent(y),
-    "compare": lambda fitted, y: package.compare(fitted[1], fitted[2], X, y),
+    "compare": lambda fitted, y: package.compare({"MAP": fitted[1]}, X, y),
     "kfold": lambda fitted, y: package.kfold(fitted[2], X, y, cv=2),
     "loo": lambda fitted, y: package.loo(fitted[0], X, y),
     "project": lambda fitted, y: package.project(fitted[0], X, y),
