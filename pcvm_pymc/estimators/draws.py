@@ -24,6 +24,7 @@ from pcvm_pymc.core.probabilities import (
     log_normalised,
     normalised,
 )
+from pcvm_pymc.core.process import ProcessPosterior
 from pcvm_pymc.estimators.chains import N_CHAINS, by_time
 from pcvm_pymc.estimators.predictors import Average, Predictor
 from pcvm_pymc.estimators.training import TrainingData
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 _ROWS = 100  # predicted at a time
+_ERRORS = 100  # drawn for one that intervals have
 #: what the log likelihood says to those who would leave rows out by it
 _SIGNED = "not for leave-one-out: labels are the signs of weights, too; cross-validate"
 _FREE = "approximate: centres and width were chosen with all rows"
@@ -50,12 +52,15 @@ class Component(NamedTuple):
         Of its draws, chains one after the other.
     statistics : mapping of str to ndarray, shape (n_draws,)
         Log densities of the draws, and how their trajectories went.
+    process : ProcessPosterior, optional
+        Which they are draws of; `rate` is then its amplitude.
     """
 
     kernel: KernelPiece
     share: float
     values: Values
     statistics: Mapping[str, Array]
+    process: ProcessPosterior | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,16 @@ class PosteriorMixture(Predictor):
         points = self.centres.points
         found = np.concatenate([e.values.latent(e.kernel(X, points)) for e in self.components])
         return found if found.shape[2] > 1 else found[:, :, 0]
+
+    def left_over(self, X: Array) -> Array:
+        """Return variances of the latent function beyond the bases, shape (n_draws, n_new), or (n_draws, 1)."""
+        found = []
+        for each in self.components:
+            of_unit = np.zeros(1)
+            if each.process is not None:
+                of_unit = each.process.left_over(each.kernel(X, self.centres.points))
+            found.append(np.multiply.outer(each.values.rate, of_unit))
+        return np.concatenate(found)
 
     def of_latent(self, function: Callable[[Likelihood, Array], Array], latent: Array) -> Array:
         """Return a function of latent values for each class, shape (n_draws, n_new, n_classes)."""
@@ -109,7 +124,8 @@ class PosteriorMixture(Predictor):
 
         def both(rows: Array) -> Array:
             draws = self.latent_draws(rows)
-            return np.stack([draws.mean(axis=0), draws.var(axis=0)], axis=1)
+            left_over = self.left_over(rows).mean(axis=0).reshape(-1, *[1] * (draws.ndim - 2))
+            return np.stack([draws.mean(axis=0), draws.var(axis=0) + left_over], axis=1)
 
         found = _in_blocks(X, both)
         return found[:, 0], found[:, 1]
@@ -125,8 +141,12 @@ class PosteriorMixture(Predictor):
         if self.likelihood.targets == "numbers":
             noise = np.concatenate([each.values.noise for each in self.components])[:, None]
             unit: Any = self.likelihood.with_noise(1.0)
-            error = noise * unit.drawn_targets(np.zeros(noise.shape), np.random.default_rng(0))
-            drawn = lambda X: self.latent_draws(X) + error  # noqa: E731
+            rng, n = np.random.default_rng(0), len(noise)
+            many = np.sort(unit.drawn_targets(np.zeros(_ERRORS * n), rng))
+            error = rng.permutation(many[_ERRORS // 2 :: _ERRORS])[:, None]  # as even as quantiles
+
+            def drawn(X: Array) -> Array:
+                return self.latent_draws(X) + np.sqrt(noise**2 + self.left_over(X)) * error
 
         def quantiles(rows: Array) -> Array:
             return np.moveaxis(np.quantile(drawn(rows), tails, axis=0), 0, -1)
@@ -188,7 +208,9 @@ def to_datatree(
     signed, posterior = mixture.centres.sign is not None, groups["posterior"]
     groups["log_likelihood"].attrs["leave_one_out"] = _SIGNED if signed else _FREE
     same = ((posterior == posterior.isel(chain=0, draw=0)) | posterior.isnull()).all()
-    known = [name for name in ("bias", "rate", "noise", "width") if same.get(name, False)]
+    known = [
+        name for name in ("bias", "rate", "amplitude", "noise", "width") if same.get(name, False)
+    ]
     groups["posterior"] = posterior.drop_vars(known)
     convergence: dict[str, Any] = {"share": ("component", [each.share for each in parts])}
     convergence |= {"rhat": diagnostics[0], "ess": diagnostics[1]}
@@ -215,6 +237,8 @@ def _drawn(
     one, values, label = replace(mixture, components=[part]), part.values, data.label
     latent, width = one.latent_draws(data.X), np.asarray(part.kernel.width)
     posterior = values._asdict() | {"latent": latent}
+    if part.process is not None:
+        posterior["amplitude"] = posterior.pop("rate")
     posterior["width"] = np.broadcast_to(width, (len(latent), *width.shape))
     if mixture.likelihood.targets != "numbers" or data.noise is not None:
         del posterior["noise"]

@@ -6,11 +6,12 @@ from numbers import Integral
 from typing import Any, override
 
 import numpy as np
+from scipy.special import softmax
 from sklearn.base import is_classifier
 
 from pcvm_pymc.core.hamiltonian import LogPosterior, Values
 from pcvm_pymc.core.pieces.centres import MEANS, Centres, as_centres, choose_means
-from pcvm_pymc.core.pieces.kernels import FeatureColumns, Precomputed
+from pcvm_pymc.core.pieces.kernels import FeatureColumns, Precomputed, Radial
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
@@ -23,10 +24,12 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.row_weights import against_rest
 from pcvm_pymc.core.pieces.validation import as_seed, check_whole
 from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.core.process import MOST_ROWS, ProcessPosterior
 from pcvm_pymc.estimators.base import STREAMED
 from pcvm_pymc.estimators.chains import (
     LEAST_ESS,
     MOST_RHAT,
+    N_CHAINS,
     N_STATES,
     Chains,
     agree,
@@ -39,6 +42,9 @@ from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, is_named
 from pcvm_pymc.estimators.formulation import named_hyperprior
 from pcvm_pymc.estimators.modes import Dense
 from pcvm_pymc.estimators.training import TrainingData
+
+#: widths of a process, in units of that which was chosen
+WIDTH_FACTORS = 2.0 ** np.linspace(-3.0, 3.0, 25)
 
 
 @dataclass(frozen=True)
@@ -263,6 +269,57 @@ class PCVMPosterior(Posterior):
             return replace(prior, e=5.0, f=1.0)
         each = [Hyperprior.learned(Phi, one) for one in sign.reshape(len(sign), -1).T]
         return replace(each[0], d=float(np.mean([one.d for one in each])))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionPosterior(Posterior):
+    """Draws from the posterior of a regression; under normal noise that of a Gaussian process of the rows.
+
+    Where bases are given, or the noise is not normal, or the kernel is no radial one, that of `rvm_model`.
+    """
+
+    @property
+    def is_process(self) -> bool:
+        """Whether it is that of a process."""
+        model = self.model
+        all_rows = model.basis is None or is_named(model.basis, "auto")
+        radial = isinstance(model._kernel_at(1.0), Radial)
+        return all_rows and radial and model._likelihood().is_quadratic
+
+    @override
+    def centres(self, data: TrainingData) -> Centres:
+        if not self.is_process:
+            return super().centres(data)
+        return as_centres(MOST_ROWS if len(data.X) > MOST_ROWS else None, data.X, None)
+
+    @override
+    def drawn(
+        self, data: TrainingData, centres: Centres, kernels: Any, weights: Any, rng: Any
+    ) -> tuple[list[Component], tuple[float, float], int]:
+        """Return draws at the widths that the process has by its evidence, around the one that was chosen.
+
+        Draws are independent: four chains of them agree, however few they are.
+        """
+        if not self.is_process:
+            return super().drawn(data, centres, kernels, weights, rng)
+        draws, chosen = self.how.draws, kernels[0]
+        data, likelihood, middle, unit = _standardised(data, self.model._likelihood())
+        of_rows: Any = data.observed(likelihood)[0]
+        where = data.X, data.label, centres.points, data.count, float(of_rows.noise)
+        factors = WIDTH_FACTORS if isinstance(self.model.width, str) else np.ones(1)
+        at = [chosen.with_width(chosen.width * factor) for factor in factors]
+        each = [ProcessPosterior.of(kernel, *where) for kernel in at]
+        prior = -0.5 * np.log(factors) ** 2  # of the widths: log-normal
+        shares = softmax([one.log_evidence for one in each] + prior)
+        sizes, parts = rng.multinomial(draws, shares), []
+        for kernel, process, share, n in zip(at, each, shares, sizes, strict=True):
+            if n:
+                weight, bias, amplitude, noise = process.draws(N_CHAINS * n, rng)
+                columns = unit * weight[:, :, None], middle + unit * bias[:, None]
+                noise = unit * noise * (data.noise is None)
+                values = Values(*columns, unit**2 * amplitude, noise)
+                parts.append(Component(kernel, float(share), values, {}, process))
+        return parts, (1.0, max(N_CHAINS * draws, LEAST_ESS)), draws
 
 
 @dataclass(frozen=True, kw_only=True)

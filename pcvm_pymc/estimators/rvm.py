@@ -31,7 +31,7 @@ from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.estimation import estimator, refuse
 from pcvm_pymc.estimators.evidence import Evidence, RegressionEvidence
 from pcvm_pymc.estimators.formulation import named_likelihood
-from pcvm_pymc.estimators.posterior import Posterior
+from pcvm_pymc.estimators.posterior import Posterior, RegressionPosterior
 from pcvm_pymc.estimators.training import TrainingData
 
 _ROWS = 1024  # predicted at a time
@@ -293,7 +293,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     _parameter_constraints = _CONSTRAINTS | {"std": [StrOptions({"auto", "process", "weights"})]}
     _estimations: ClassVar[Mapping[str, Any]] = {
         "auto": RegressionEvidence.of,
-        "posterior": lambda model: Posterior.of(
+        "posterior": lambda model: RegressionPosterior.of(
             model, chooser=RegressionEvidence.of(model, options=None)
         ),
     }
