@@ -24,7 +24,6 @@ from pcvm_pymc.core.probabilities import (
     log_normalised,
     normalised,
 )
-from pcvm_pymc.core.process import ProcessPosterior
 from pcvm_pymc.estimators.chains import N_CHAINS, by_time
 from pcvm_pymc.estimators.predictors import Average, Predictor
 from pcvm_pymc.estimators.training import TrainingData
@@ -52,15 +51,15 @@ class Component(NamedTuple):
         Of its draws, chains one after the other.
     statistics : mapping of str to ndarray, shape (n_draws,)
         Log densities of the draws, and how their trajectories went.
-    process : ProcessPosterior, optional
-        Which they are draws of; `rate` is then its amplitude.
+    root : ndarray, shape (n_basis, n_kept), optional
+        Of a `ProcessPosterior`; the rate is then its amplitude.
     """
 
     kernel: KernelPiece
     share: float
     values: Values
     statistics: Mapping[str, Array]
-    process: ProcessPosterior | None = None
+    root: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -87,13 +86,13 @@ class PosteriorMixture(Predictor):
         return found if found.shape[2] > 1 else found[:, :, 0]
 
     def left_over(self, X: Array) -> Array:
-        """Return variances of the latent function beyond the bases, shape (n_draws, n_new), or (n_draws, 1)."""
+        """Return the variance that a process has beyond its bases, shape (n_draws, n_new); else zeros."""
         found = []
-        for each in self.components:
-            of_unit = np.zeros(1)
-            if each.process is not None:
-                of_unit = each.process.left_over(each.kernel(X, self.centres.points))
-            found.append(np.multiply.outer(each.values.rate, of_unit))
+        for kernel, _, values, _, root in self.components:
+            share = np.zeros(len(X))
+            if root is not None:
+                share = 1.0 - np.square(kernel(X, self.centres.points) @ root).sum(axis=1)
+            found.append(np.multiply.outer(values.rate, np.maximum(share, 0.0)))
         return np.concatenate(found)
 
     def of_latent(self, function: Callable[[Likelihood, Array], Array], latent: Array) -> Array:
@@ -124,8 +123,8 @@ class PosteriorMixture(Predictor):
 
         def both(rows: Array) -> Array:
             draws = self.latent_draws(rows)
-            left_over = self.left_over(rows).mean(axis=0).reshape(-1, *[1] * (draws.ndim - 2))
-            return np.stack([draws.mean(axis=0), draws.var(axis=0) + left_over], axis=1)
+            left_over = self.left_over(rows).mean(axis=0)
+            return np.stack([draws.mean(axis=0), (draws.var(axis=0).T + left_over).T], axis=1)
 
         found = _in_blocks(X, both)
         return found[:, 0], found[:, 1]
@@ -237,7 +236,7 @@ def _drawn(
     one, values, label = replace(mixture, components=[part]), part.values, data.label
     latent, width = one.latent_draws(data.X), np.asarray(part.kernel.width)
     posterior = values._asdict() | {"latent": latent}
-    if part.process is not None:
+    if part.root is not None:
         posterior["amplitude"] = posterior.pop("rate")
     posterior["width"] = np.broadcast_to(width, (len(latent), *width.shape))
     if mixture.likelihood.targets != "numbers" or data.noise is not None:

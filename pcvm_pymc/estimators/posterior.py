@@ -6,12 +6,12 @@ from numbers import Integral
 from typing import Any, override
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 from sklearn.base import is_classifier
 
 from pcvm_pymc.core.hamiltonian import LogPosterior, Values
 from pcvm_pymc.core.pieces.centres import MEANS, Centres, as_centres, choose_means
-from pcvm_pymc.core.pieces.kernels import FeatureColumns, Precomputed, Radial
+from pcvm_pymc.core.pieces.kernels import FeatureColumns, Precomputed
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
 from pcvm_pymc.core.pieces.priors import (
     LATENT_SIZE,
@@ -272,53 +272,41 @@ class PCVMPosterior(Posterior):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegressionPosterior(Posterior):
-    """Draws from the posterior of a regression; under normal noise that of a Gaussian process of the rows.
-
-    Where bases are given, or the noise is not normal, or the kernel is no radial one, that of `rvm_model`.
-    """
-
-    @property
-    def is_process(self) -> bool:
-        """Whether it is that of a process."""
-        model = self.model
-        all_rows = model.basis is None or is_named(model.basis, "auto")
-        radial = isinstance(model._kernel_at(1.0), Radial)
-        return all_rows and radial and model._likelihood().is_quadratic
+class ProcessDraws(Posterior):
+    """Draws from the posterior of a regression as a Gaussian process of its rows, under normal noise."""
 
     @override
     def centres(self, data: TrainingData) -> Centres:
-        if not self.is_process:
-            return super().centres(data)
         return as_centres(MOST_ROWS if len(data.X) > MOST_ROWS else None, data.X, None)
 
     @override
     def drawn(
         self, data: TrainingData, centres: Centres, kernels: Any, weights: Any, rng: Any
     ) -> tuple[list[Component], tuple[float, float], int]:
-        """Return draws at the widths that the process has by its evidence, around the one that was chosen.
+        """Return draws at widths around the one that was chosen, each with its posterior probability.
 
-        Draws are independent: four chains of them agree, however few they are.
+        Draws are independent, so that their chains agree, however few they are.
         """
-        if not self.is_process:
-            return super().drawn(data, centres, kernels, weights, rng)
-        draws, chosen = self.how.draws, kernels[0]
+        draws, points = self.how.draws, centres.points
         data, likelihood, middle, unit = _standardised(data, self.model._likelihood())
-        of_rows: Any = data.observed(likelihood)[0]
-        where = data.X, data.label, centres.points, data.count, float(of_rows.noise)
+        of_rows: Any
+        of_rows, target = data.observed(likelihood)
         factors = WIDTH_FACTORS if isinstance(self.model.width, str) else np.ones(1)
-        at = [chosen.with_width(chosen.width * factor) for factor in factors]
-        each = [ProcessPosterior.of(kernel, *where) for kernel in at]
-        prior = -0.5 * np.log(factors) ** 2  # of the widths: log-normal
-        shares = softmax([one.log_evidence for one in each] + prior)
-        sizes, parts = rng.multinomial(draws, shares), []
-        for kernel, process, share, n in zip(at, each, shares, sizes, strict=True):
+        how = target, of_rows.noise
+        at = [kernels[0].with_width(kernels[0].width * factor) for factor in factors]
+        each = [
+            ProcessPosterior.of(kernel(data.X, points), kernel(points, points), *how)
+            for kernel in at
+        ]
+        density = np.array([logsumexp(one.log_density) for one in each])
+        shares, parts = softmax(density - 0.5 * np.log(factors) ** 2), []  # log-normal widths
+        sizes = rng.multinomial(draws, shares)
+        for kernel, one, share, n in zip(at, each, shares, sizes, strict=True):
             if n:
-                weight, bias, amplitude, noise = process.draws(N_CHAINS * n, rng)
-                columns = unit * weight[:, :, None], middle + unit * bias[:, None]
-                noise = unit * noise * (data.noise is None)
-                values = Values(*columns, unit**2 * amplitude, noise)
-                parts.append(Component(kernel, float(share), values, {}, process))
+                weight, bias, amplitude, noise = one.draws(N_CHAINS * n, rng)
+                scales = unit**2 * amplitude, unit * noise * (data.noise is None)
+                values = Values(unit * weight[:, :, None], middle + unit * bias[:, None], *scales)
+                parts.append(Component(kernel, float(share), values, {}, one.root))
         return parts, (1.0, max(N_CHAINS * draws, LEAST_ESS)), draws
 
 

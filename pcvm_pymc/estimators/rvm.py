@@ -31,7 +31,7 @@ from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.estimation import estimator, refuse
 from pcvm_pymc.estimators.evidence import Evidence, RegressionEvidence
 from pcvm_pymc.estimators.formulation import named_likelihood
-from pcvm_pymc.estimators.posterior import Posterior, RegressionPosterior
+from pcvm_pymc.estimators.posterior import Posterior, ProcessDraws
 from pcvm_pymc.estimators.training import TrainingData
 
 _ROWS = 1024  # predicted at a time
@@ -293,7 +293,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     _parameter_constraints = _CONSTRAINTS | {"std": [StrOptions({"auto", "process", "weights"})]}
     _estimations: ClassVar[Mapping[str, Any]] = {
         "auto": RegressionEvidence.of,
-        "posterior": lambda model: RegressionPosterior.of(
+        "posterior": lambda model: model._posterior.of(
             model, chooser=RegressionEvidence.of(model, options=None)
         ),
     }
@@ -327,6 +327,11 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     @property
     def _has_process(self) -> bool:
         return self._is_rbf and self._likelihood().is_quadratic and not self.star
+
+    @property
+    def _posterior(self) -> type[Posterior]:
+        of_rows = self.basis is None or isinstance(self.basis, str)
+        return ProcessDraws if of_rows and self._has_process else Posterior
 
     def fit(
         self,
