@@ -115,6 +115,9 @@ def test_draws_of_a_process_predict_better_than_vectors_and_cover_as_often():
     given = clone(model).set_params(width=3.0, noise=0.9).fit(X[:120], y[:120])
     assert given.idata_["constant_data"]["width"] == 3.0
     assert given.idata_["constant_data"]["noise"] == pytest.approx(0.9)
+    moved = clone(given).set_params(noise=9e5).fit(X[:120], 1e9 + 1e6 * y[:120])
+    ends = given.predict_interval(new)
+    np.testing.assert_allclose((moved.predict_interval(new) - 1e9) / 1e6, ends, atol=1e-6)
 
 
 def test_a_process_needs_the_rbf_and_normal_noise_and_a_spline_has_no_width():
