@@ -5,13 +5,20 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eigh
 from scipy.optimize import minimize
+from scipy.special import softmax
 
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.row_weights import plain_target, row_weight
 
 MOST_ROWS = 500  # of a process: its eigenvectors take some hundredths of a second
 _AMPLITUDES = (0.1, 10.0)  # where the search starts, multiples of the targets' variance
 _LOG_BOUNDS = (-16.0, 12.0)  # of amplitude and noise over the targets' variance
+#: of the posterior, amplitudes in units of the noise's variance, and the log prior of each
+RATIOS = np.exp(np.linspace(-7.0, 16.0, 116))
+_LOG_PRIOR = -np.logaddexp(*np.multiply.outer([0.5, -0.5], np.log(RATIOS / 9.0)))
+NOISE_SHAPE, NOISE_RATE = 1.0, 0.1  # Gamma prior of the noise's precision, for targets of unit size
+_LEAST_EIGENVALUE = 1e-10  # share of the largest: below, directions are rounding
 
 
 @dataclass(frozen=True)
@@ -97,3 +104,93 @@ class Process:
         mean = self.mean + cross @ (self.target / self.variance)
         known = (cross**2 / self.variance).sum(axis=1)
         return mean, np.maximum(self.amplitude - known, 0.0) + self.noise
+
+
+@dataclass(frozen=True)
+class ProcessPosterior:
+    """The posterior of a Gaussian process of unknown amplitude and noise at one kernel: independent draws.
+
+    The function is ``Phi w + b``, with w normal of covariance ``amplitude * inv(gram)``, and what the kernel
+    leaves over away from the centres. The bias has a flat prior, the noise's precision a Gamma(1, 0.1), and
+    the root of amplitude over noise variance a half-Cauchy of scale 3, on a grid. Weights, bias and noise are
+    integrated out of the density of that ratio.
+
+    Attributes
+    ----------
+    root : ndarray, shape (n_basis, n_kept)
+        Weights of functions of amplitude one that are orthogonal over the rows.
+    eigenvalues : ndarray, shape (n_kept,)
+        Their sums of squares over the rows.
+    along : ndarray, shape (n_kept, 2)
+        Their products with targets and with ones.
+    squares : ndarray, shape (n_ratios, 2, 2)
+        Products of targets and ones with the inverse of the targets' covariance, in units of the noise's.
+    residual : ndarray, shape (n_ratios,)
+        The same of the targets, the bias fitted.
+    log_density : ndarray, shape (n_ratios,)
+        Of targets and each ratio, up to a constant that all kernels share.
+    shape : float
+        Of the Gamma that the noise's precision has, given the ratio.
+    noise : float
+        NaN where it is unknown.
+
+    References
+    ----------
+    C. E. Rasmussen and C. K. I. Williams (2006), "Gaussian Processes for Machine Learning", sections 2.7 and
+    8.3.4 (projected process).
+    """
+
+    root: Array
+    eigenvalues: Array
+    along: Array
+    squares: Array
+    residual: Array
+    log_density: Array
+    shape: float
+    noise: float
+
+    @classmethod
+    def of(cls, Phi: Array, gram: Array, target: Array, noise: float) -> "ProcessPosterior":
+        """Return the posterior for targets of unit size.
+
+        Parameters
+        ----------
+        Phi : ndarray, shape (n_obs, n_basis)
+        gram : ndarray, shape (n_basis, n_basis)
+            The kernel at the centres.
+        target : ndarray, shape (n_obs,)
+            Of `weighted` rows shape (n_obs, 2), and their weights.
+        noise : float
+            Known standard deviation of the noise; NaN where it is unknown.
+        """
+        y, weight = plain_target(target), row_weight(target)
+        weight = np.ones(len(y)) if weight is None else weight
+        values, vectors = eigh(gram)
+        kept, of_row = values > _LEAST_EIGENVALUE * values[-1], np.sqrt(weight)[:, None]
+        root, both = vectors[:, kept] / np.sqrt(values[kept]), np.column_stack([y, np.ones(len(y))])
+        A, both = of_row * (Phi @ root), of_row * both
+        eigenvalues, rotation = eigh(A.T @ A)
+        eigenvalues, along = np.maximum(eigenvalues, 0.0), rotation.T @ (A.T @ both)
+        shrunk = 1.0 / (1.0 / RATIOS[:, None] + eigenvalues)
+        squares = both.T @ both - np.einsum("rk,ki,kj->rij", shrunk, along, along)
+        ones, shape = squares[:, 1, 1], NOISE_SHAPE + 0.5 * (weight.sum() - 1.0)
+        residual = np.maximum(squares[:, 0, 0] - squares[:, 0, 1] ** 2 / ones, 0.0)
+        log_det = np.log1p(np.multiply.outer(RATIOS, eigenvalues)).sum(axis=1) + np.log(ones)
+        of_noise = 0.5 * residual / noise**2
+        if np.isnan(noise):
+            of_noise = shape * np.log(NOISE_RATE + 0.5 * residual)
+        density = _LOG_PRIOR - 0.5 * log_det - of_noise
+        return cls(root @ rotation, eigenvalues, along, squares, residual, density, shape, noise)
+
+    def draws(self, n: int, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:
+        """Return weights, shape (n, n_basis), and bias, amplitude and noise, shape (n,) each."""
+        at = rng.choice(len(RATIOS), n, p=softmax(self.log_density))
+        variance = np.full(n, self.noise**2)
+        if np.isnan(self.noise):
+            variance = (NOISE_RATE + 0.5 * self.residual[at]) / rng.gamma(self.shape, size=n)
+        _, (cross, ones) = self.squares[at].transpose(1, 2, 0)
+        bias = cross / ones + np.sqrt(variance / ones) * rng.standard_normal(n)
+        shrunk = 1.0 / (1.0 / RATIOS[at, None] + self.eigenvalues)
+        mean = shrunk * (self.along[:, 0] - bias[:, None] * self.along[:, 1])
+        noisy = mean + np.sqrt(variance[:, None] * shrunk) * rng.standard_normal(mean.shape)
+        return noisy @ self.root.T, bias, RATIOS[at] * variance, np.sqrt(variance)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 _ROWS = 100  # predicted at a time
+_ERRORS = 100  # drawn for one that intervals have
 #: what the log likelihood says to those who would leave rows out by it
 _SIGNED = "not for leave-one-out: labels are the signs of weights, too; cross-validate"
 _FREE = "approximate: centres and width were chosen with all rows"
@@ -50,12 +51,15 @@ class Component(NamedTuple):
         Of its draws, chains one after the other.
     statistics : mapping of str to ndarray, shape (n_draws,)
         Log densities of the draws, and how their trajectories went.
+    root : ndarray, shape (n_basis, n_kept), optional
+        Of a `ProcessPosterior`; the rate is then its amplitude.
     """
 
     kernel: KernelPiece
     share: float
     values: Values
     statistics: Mapping[str, Array]
+    root: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,16 @@ class PosteriorMixture(Predictor):
         points = self.centres.points
         found = np.concatenate([e.values.latent(e.kernel(X, points)) for e in self.components])
         return found if found.shape[2] > 1 else found[:, :, 0]
+
+    def left_over(self, X: Array) -> Array:
+        """Return the variance that a process has beyond its bases, shape (n_draws, n_new); else zeros."""
+        found = []
+        for kernel, _, values, _, root in self.components:
+            share = np.zeros(len(X))
+            if root is not None:
+                share = 1.0 - np.square(kernel(X, self.centres.points) @ root).sum(axis=1)
+            found.append(np.multiply.outer(values.rate, np.maximum(share, 0.0)))
+        return np.concatenate(found)
 
     def of_latent(self, function: Callable[[Likelihood, Array], Array], latent: Array) -> Array:
         """Return a function of latent values for each class, shape (n_draws, n_new, n_classes)."""
@@ -109,7 +123,8 @@ class PosteriorMixture(Predictor):
 
         def both(rows: Array) -> Array:
             draws = self.latent_draws(rows)
-            return np.stack([draws.mean(axis=0), draws.var(axis=0)], axis=1)
+            left_over = self.left_over(rows).mean(axis=0)
+            return np.stack([draws.mean(axis=0), (draws.var(axis=0).T + left_over).T], axis=1)
 
         found = _in_blocks(X, both)
         return found[:, 0], found[:, 1]
@@ -125,8 +140,12 @@ class PosteriorMixture(Predictor):
         if self.likelihood.targets == "numbers":
             noise = np.concatenate([each.values.noise for each in self.components])[:, None]
             unit: Any = self.likelihood.with_noise(1.0)
-            error = noise * unit.drawn_targets(np.zeros(noise.shape), np.random.default_rng(0))
-            drawn = lambda X: self.latent_draws(X) + error  # noqa: E731
+            rng, n = np.random.default_rng(0), len(noise)
+            many = np.sort(unit.drawn_targets(np.zeros(_ERRORS * n), rng))
+            error = rng.permutation(many[_ERRORS // 2 :: _ERRORS])[:, None]  # as even as quantiles
+
+            def drawn(X: Array) -> Array:
+                return self.latent_draws(X) + np.sqrt(noise**2 + self.left_over(X)) * error
 
         def quantiles(rows: Array) -> Array:
             return np.moveaxis(np.quantile(drawn(rows), tails, axis=0), 0, -1)
@@ -188,7 +207,9 @@ def to_datatree(
     signed, posterior = mixture.centres.sign is not None, groups["posterior"]
     groups["log_likelihood"].attrs["leave_one_out"] = _SIGNED if signed else _FREE
     same = ((posterior == posterior.isel(chain=0, draw=0)) | posterior.isnull()).all()
-    known = [name for name in ("bias", "rate", "noise", "width") if same.get(name, False)]
+    known = [
+        name for name in ("bias", "rate", "amplitude", "noise", "width") if same.get(name, False)
+    ]
     groups["posterior"] = posterior.drop_vars(known)
     convergence: dict[str, Any] = {"share": ("component", [each.share for each in parts])}
     convergence |= {"rhat": diagnostics[0], "ess": diagnostics[1]}
@@ -215,6 +236,8 @@ def _drawn(
     one, values, label = replace(mixture, components=[part]), part.values, data.label
     latent, width = one.latent_draws(data.X), np.asarray(part.kernel.width)
     posterior = values._asdict() | {"latent": latent}
+    if part.root is not None:
+        posterior["amplitude"] = posterior.pop("rate")
     posterior["width"] = np.broadcast_to(width, (len(latent), *width.shape))
     if mixture.likelihood.targets != "numbers" or data.noise is not None:
         del posterior["noise"]

@@ -6,6 +6,7 @@ from numbers import Integral
 from typing import Any, override
 
 import numpy as np
+from scipy.special import logsumexp, softmax
 from sklearn.base import is_classifier
 
 from pcvm_pymc.core.hamiltonian import LogPosterior
@@ -23,10 +24,12 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.row_weights import against_rest
 from pcvm_pymc.core.pieces.validation import as_seed, check_whole
 from pcvm_pymc.core.problem import Problem, Status, Values
+from pcvm_pymc.core.process import MOST_ROWS, ProcessPosterior
 from pcvm_pymc.estimators.base import STREAMED
 from pcvm_pymc.estimators.chains import (
     LEAST_ESS,
     MOST_RHAT,
+    N_CHAINS,
     N_STATES,
     Chains,
     agree,
@@ -39,6 +42,9 @@ from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, is_named
 from pcvm_pymc.estimators.formulation import named_hyperprior
 from pcvm_pymc.estimators.modes import Dense
 from pcvm_pymc.estimators.training import TrainingData
+
+#: widths of a process, in units of that which was chosen
+WIDTH_FACTORS = 2.0 ** np.linspace(-3.0, 3.0, 25)
 
 
 @dataclass(frozen=True)
@@ -263,6 +269,45 @@ class PCVMPosterior(Posterior):
             return replace(prior, e=5.0, f=1.0)
         each = [Hyperprior.learned(Phi, one) for one in sign.reshape(len(sign), -1).T]
         return replace(each[0], d=float(np.mean([one.d for one in each])))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessDraws(Posterior):
+    """Draws from the posterior of a regression as a Gaussian process of its rows, under normal noise."""
+
+    @override
+    def centres(self, data: TrainingData) -> Centres:
+        return as_centres(MOST_ROWS if len(data.X) > MOST_ROWS else None, data.X, None)
+
+    @override
+    def drawn(
+        self, data: TrainingData, centres: Centres, kernels: Any, weights: Any, rng: Any
+    ) -> tuple[list[Component], tuple[float, float], int]:
+        """Return draws at widths around the one that was chosen, each with its posterior probability.
+
+        Draws are independent, so that their chains agree, however few they are.
+        """
+        draws, points = self.how.draws, centres.points
+        data, likelihood, middle, unit = _standardised(data, self.model._likelihood())
+        of_rows: Any
+        of_rows, target = data.observed(likelihood)
+        factors = WIDTH_FACTORS if isinstance(self.model.width, str) else np.ones(1)
+        how = target, of_rows.noise
+        at = [kernels[0].with_width(kernels[0].width * factor) for factor in factors]
+        each = [
+            ProcessPosterior.of(kernel(data.X, points), kernel(points, points), *how)
+            for kernel in at
+        ]
+        density = np.array([logsumexp(one.log_density) for one in each])
+        shares, parts = softmax(density - 0.5 * np.log(factors) ** 2), []  # log-normal widths
+        sizes = rng.multinomial(draws, shares)
+        for kernel, one, share, n in zip(at, each, shares, sizes, strict=True):
+            if n:
+                weight, bias, amplitude, noise = one.draws(N_CHAINS * n, rng)
+                scales = unit**2 * amplitude, unit * noise * (data.noise is None)
+                values = Values(unit * weight[:, :, None], middle + unit * bias[:, None], *scales)
+                parts.append(Component(kernel, float(share), values, {}, one.root))
+        return parts, (1.0, max(N_CHAINS * draws, LEAST_ESS)), draws
 
 
 @dataclass(frozen=True, kw_only=True)

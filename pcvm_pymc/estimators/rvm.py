@@ -31,7 +31,7 @@ from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.estimation import estimator, refuse
 from pcvm_pymc.estimators.evidence import Evidence, RegressionEvidence
 from pcvm_pymc.estimators.formulation import named_likelihood
-from pcvm_pymc.estimators.posterior import Posterior
+from pcvm_pymc.estimators.posterior import Posterior, ProcessDraws
 from pcvm_pymc.estimators.training import TrainingData
 
 _ROWS = 1024  # predicted at a time
@@ -201,6 +201,9 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     estimation : {"auto", "posterior"}
         As for `RVMClassifier`. A noise that is not given is drawn with the weights; `predict` has the
         posterior's mean and, noise included, standard deviation, `predict_interval` quantiles of the draws.
+        Under normal noise, with the RBF and no given bases, the posterior is that of a Gaussian process of
+        all rows, or of 500 of them where they are more. Weights, amplitude, noise and bias are drawn, and the
+        width around that which folds chose; one that is given stays. Draws are exact and independent.
     random_state : int, numpy.random.Generator or None
         For the folds.
     categorical_features : "from_dtype", None or array_like of bool, int or str
@@ -247,7 +250,8 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         The noise is a standard deviation, of a row that counts once; of a posterior its root mean square, and
         zero where `fit` was given each row's, as that of new rows is not known.
     idata_ : xarray.DataTree
-        Of a posterior only, as for `RVMClassifier`.
+        Of a posterior only, as for `RVMClassifier`. A process has an ``amplitude``, the variance of its
+        function, in place of a ``rate``.
     feature_widths_, feature_relevance_, feature_relevance_folds_
         As for `RVMClassifier`.
     kernel_ : str
@@ -293,7 +297,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     _parameter_constraints = _CONSTRAINTS | {"std": [StrOptions({"auto", "process", "weights"})]}
     _estimations: ClassVar[Mapping[str, Any]] = {
         "auto": RegressionEvidence.of,
-        "posterior": lambda model: Posterior.of(
+        "posterior": lambda model: model._posterior.of(
             model, chooser=RegressionEvidence.of(model, options=None)
         ),
     }
@@ -327,6 +331,11 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     @property
     def _has_process(self) -> bool:
         return self._is_rbf and self._likelihood().is_quadratic and not self.star
+
+    @property
+    def _posterior(self) -> type[Posterior]:
+        of_rows = self.basis is None or isinstance(self.basis, str)
+        return ProcessDraws if of_rows and self._has_process else Posterior
 
     def fit(
         self,

@@ -1,14 +1,15 @@
 import numpy as np
 import pytest
 from problems import blobs, fixed_rng, sinc
-from sklearn.datasets import load_iris, make_friedman2, make_friedman3
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_friedman1, make_friedman2, make_friedman3
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from pcvm_pymc import RVMClassifier, RVMRegressor
+from pcvm_pymc import RVMClassifier, RVMRegressor, Status
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_rvm
 from pcvm_pymc.core.pieces.kernels import as_kernel, rbf, squared_distances
 from pcvm_pymc.core.pieces.validation import InputWarning
@@ -89,6 +90,34 @@ def test_the_standard_deviation_is_the_error_expected_under_the_process():
     assert process.noise == pytest.approx(noise, rel=1e-2)
     assert std[-1] > 2 * plain.predict(new, return_std=True)[1][-1]
     assert RVMRegressor(width=2.0, noise=0.3).fit(x, y)._process_.noise == pytest.approx(0.09)
+
+
+def test_draws_of_a_process_predict_better_than_vectors_and_cover_as_often():
+    """Friedman's first function: 120 rows, and 1000 new ones; as many draws as by default."""
+    X, y = make_friedman1(1120, noise=1.0, random_state=3)
+    plain = RVMRegressor(random_state=0).fit(X[:120], y[:120])
+    model = RVMRegressor(estimation="posterior", random_state=0).fit(X[:120], y[:120])
+    new, truth = X[120:], y[120:]
+    mean, std = model.predict(new, return_std=True)
+    assert np.std(mean - truth) < 1.03 * np.std(plain.predict(new) - truth)
+    ends = model.predict_interval(new)
+    assert 0.85 < np.mean((ends[:, 0] < truth) & (truth < ends[:, 1])) < 0.93
+    np.testing.assert_allclose(np.diff(ends)[:, 0] / (2.0 * 1.5982 * std), 1.0, atol=0.1)
+    assert model.status_ is Status.CONVERGED
+    np.testing.assert_array_equal(model.support_, np.arange(120))
+    # far away the mean is the bias, its error the process's
+    drawn = model.idata_["posterior"].to_dataset()
+    far, its_std = model.predict(np.full((1, 10), 50.0), return_std=True)
+    assert far[0] == pytest.approx(drawn["bias"].mean().item())
+    variance = (drawn["amplitude"] + drawn["noise"] ** 2).mean() + drawn["bias"].var()
+    assert its_std[0] ** 2 == pytest.approx(variance.item())
+    assert len(np.unique(drawn["width"])) > 1
+    given = clone(model).set_params(width=3.0, noise=0.9).fit(X[:120], y[:120])
+    assert given.idata_["constant_data"]["width"] == 3.0
+    assert given.idata_["constant_data"]["noise"] == pytest.approx(0.9)
+    moved = clone(given).set_params(noise=9e5).fit(X[:120], 1e9 + 1e6 * y[:120])
+    ends = given.predict_interval(new)
+    np.testing.assert_allclose((moved.predict_interval(new) - 1e9) / 1e6, ends, atol=1e-6)
 
 
 def test_a_process_needs_the_rbf_and_normal_noise_and_a_spline_has_no_width():

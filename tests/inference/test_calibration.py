@@ -26,6 +26,7 @@ from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Probit
 from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.process import _LOG_PRIOR, NOISE_RATE, NOISE_SHAPE, RATIOS, ProcessPosterior
 from pcvm_pymc.model.parts import find_parts
 
 N = 10
@@ -233,6 +234,41 @@ FEWER = 1500
 @pytest.mark.parametrize("name", ["probit, learned", "label noise", "three classes, learned"])
 def test_hamiltonian_chains_are_calibrated_and_a_wrong_spread_would_be_noticed(name):
     assert_calibrated(ByHamiltonian(*GIBBS[name]).replicate, FEWER, wrong=0.1)
+
+
+# --- a process, whose draws are independent -----------------------------------------------------
+
+
+def replicate_process(replications, seed, factors=(1.0,), *, known=False):
+    """Return ranks of the truth, for each factor by which draws are stretched; the bias, flat, is 1.7."""
+    rng, found = np.random.default_rng(seed), {factor: [] for factor in factors}
+    X = np.random.default_rng(8).normal(size=(N, 2))
+    gram, shares = rbf(squared_distances(X, X), 1.0), np.exp(_LOG_PRIOR - _LOG_PRIOR.max())
+    root = np.linalg.cholesky(np.linalg.inv(gram))
+
+    def quantities(weight, bias, amplitude, noise):
+        latent = weight @ gram[:, :4] + bias[:, None]
+        scales = np.log(np.column_stack([amplitude, noise]))
+        scales += 1e-9 * rng.standard_normal(scales.shape)  # of a grid, or known: no ties
+        return np.column_stack([latent, bias, scales, weight[:, :2]])
+
+    for _ in range(replications):
+        noise = 0.3 if known else np.sqrt(NOISE_RATE / rng.gamma(NOISE_SHAPE))
+        amplitude = noise**2 * rng.choice(RATIOS, p=shares / shares.sum())
+        weight = np.sqrt(amplitude) * root @ rng.standard_normal(N)
+        y = gram @ weight + 1.7 + noise * rng.standard_normal(N)
+        process = ProcessPosterior.of(gram, gram, y, noise if known else np.nan)
+        truth = weight[None], *(np.array([each]) for each in (1.7, amplitude, noise))
+        draws = quantities(*process.draws(KEPT, rng))
+        for factor in factors:
+            found[factor].append(ranks(quantities(*truth), stretched(draws, factor), rng))
+    return {factor: np.array(each) for factor, each in found.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("known", [False, True])
+def test_draws_of_a_process_are_calibrated_and_a_wrong_spread_would_be_noticed(known):
+    assert_calibrated(partial(replicate_process, known=known), REPLICATIONS)
 
 
 # --- NUTS, of every row -------------------------------------------------------------------------
