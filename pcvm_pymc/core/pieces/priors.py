@@ -14,7 +14,10 @@ from pcvm_pymc.core.pieces.validation import check_real
 PRUNING_PRECISION = 1e12  # nu of chen2009, appendix C: expected precisions above it are pruned
 WEIGHT_CUTOFF = 1.0 / PRUNING_PRECISION  # sizes below which an improper prior's density is constant
 LATENT_SIZE = 2.0  # default of the prior median size of the centred latent function
-RATE_SHAPE = 0.5  # of the hyperprior of d, where that is learned
+# of the hyperprior of d, where that is learned: a Gamma under signs of labels, a log-normal without signs
+RATE_SHAPE, RATE_SPREAD = 0.5, 2.5
+# of a mode's scale under a weak normal prior: standard deviation of its logarithm over unit scale
+SCALE_SPREAD = 0.7
 _LOG_2, _LOG_2PI = np.log(2.0), np.log(2.0 * np.pi)
 
 
@@ -35,12 +38,15 @@ class Hyperprior:
         The same for the bias.
     rate_shape : float, optional
         Makes d unknown, with a Gamma hyperprior of this shape and of mean `d`, so that the data set the scale
-        of the weights. Jointly with the weights d has no mode: see `Problem.for_mode`.
+        of the weights. Jointly with the weights d has no mode: see `pcvm_pymc.core.marginal`.
+    rate_spread : float, optional
+        The same with a log-normal hyperprior of median `d`: the standard deviation of log d.
 
     Raises
     ------
     ValueError
-        If a value is not finite, a rate is negative, or a shape is too small for its rate.
+        If a value is not finite, a rate is negative, a shape is too small for its rate, or d has two
+        hyperpriors.
 
     References
     ----------
@@ -58,6 +64,7 @@ class Hyperprior:
     e: float
     f: float
     rate_shape: float | None = None
+    rate_spread: float | None = None
 
     def __post_init__(self) -> None:
         for name, rate_name in (("c", "d"), ("e", "f")):
@@ -69,12 +76,16 @@ class Hyperprior:
                 raise ValueError(
                     f"{name}={shape} must be greater than {least} when {rate_name}={rate}; see jeffreys()"
                 )
-        if self.rate_shape is not None:
-            check_real("rate_shape", self.rate_shape)
-            if self.d == 0:
-                raise ValueError(
-                    f"rate_shape={self.rate_shape} with d={self.d}: needed both positive, or rate_shape=None"
-                )
+        given = {"rate_shape": self.rate_shape, "rate_spread": self.rate_spread}
+        for name, number in given.items():
+            if number is not None:
+                check_real(name, number)
+                if self.d == 0:
+                    raise ValueError(
+                        f"{name}={number} with d={self.d}: needed both positive, or {name}=None"
+                    )
+        if None not in given.values():
+            raise ValueError(f"found {given}; needed one of them, or none")
 
     @classmethod
     def jeffreys(cls) -> Self:
@@ -127,13 +138,13 @@ class Hyperprior:
         latent_size: float = LATENT_SIZE,
         c: float | None = None,
     ) -> Self:
-        """Return the hyperprior for sampling whose scale is left to the data: d has a wide Gamma hyperprior.
+        """Return the hyperprior whose scale is left to the data: d has a wide hyperprior.
 
         Of those tried it predicts best (``benchmarks/README.md``), and depends least on the number of bases.
-        Where all weights of a class have one sign, c = 1/2: many weights near zero, few large; more mass far
-        from zero would tilt the latent function towards a density estimate of each class. Where each basis
-        function has weights of both signs, which cancel, c = 5, as for `plug_in`. Free weights have c = 1,
-        as `default`. Sampled by Gibbs or NUTS; EM fixes d at c.
+        Where all weights of a class have one sign, d is Gamma and c = 1/2: many weights near zero, few large;
+        more mass far from zero would tilt the latent function towards a density estimate of each class. Where
+        each basis function has weights of both signs, which cancel, c = 5, as for `plug_in`. Free weights
+        have c = 1, as `default`, and d is log-normal.
 
         Parameters
         ----------
@@ -149,7 +160,8 @@ class Hyperprior:
             if signs is not None:
                 cancels = np.abs(Phi @ signs) <= 1e-9 * np.abs(Phi).sum(axis=1)
                 c = 5.0 if cancels.all() else 0.5
-        return replace(cls._scaled(c, Phi, signs, latent_size), rate_shape=RATE_SHAPE)
+        of_rate = {"rate_spread": RATE_SPREAD} if signs is None else {"rate_shape": RATE_SHAPE}
+        return replace(cls._scaled(c, Phi, signs, latent_size), **of_rate)
 
     @classmethod
     def _scaled(cls, c: float, Phi: Array, signs: Array | None, latent_size: float) -> Self:
@@ -166,9 +178,30 @@ class Hyperprior:
         return min(self.c, self.d, self.e, self.f) > 0
 
     @property
+    def learns_rate(self) -> bool:
+        """Whether d is unknown."""
+        return self.rate_shape is not None or self.rate_spread is not None
+
+    @property
     def has_mode(self) -> bool:
         """Whether EM finds a mode: not with an unknown scale."""
-        return self.rate_shape is None
+        return not self.learns_rate
+
+    def at_rate(self, d: float) -> Self:
+        """Return the prior whose d is known."""
+        return replace(self, d=float(d), rate_shape=None, rate_spread=None)
+
+    def log_rate_density(self, log_d: Any) -> tuple[Any, Any]:
+        """Return the log density of log d, of an unknown d, and its slope in log d."""
+        if self.rate_spread is not None:
+            z = (log_d - np.log(self.d)) / self.rate_spread
+            constant = 0.5 * _LOG_2PI + np.log(self.rate_spread)
+            return -0.5 * z * z - constant, -z / self.rate_spread
+        shape, d = self.rate_shape, np.exp(log_d)
+        assert shape is not None
+        share = shape * d / self.d
+        constant = shape * np.log(shape / self.d) - gammaln(shape)
+        return constant + shape * log_d - share, shape - share
 
     @property
     def holds_zeros(self) -> bool:
@@ -292,6 +325,7 @@ class Laplace:
     holds_zeros: ClassVar[bool] = True
     holds_zero_bias: ClassVar[bool] = True
     rate_shape: ClassVar[None] = None
+    learns_rate: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_real("gamma", self.gamma)
@@ -375,6 +409,7 @@ class HalfHorseshoe:
     is_proper: ClassVar[bool] = True
     has_mode: ClassVar[bool] = False
     rate_shape: ClassVar[None] = None
+    learns_rate: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name in ("global_scale", "slab", "e", "f"):
@@ -414,7 +449,7 @@ def named_prior(
 
     ``"student"`` is `Hyperprior.default` for basis functions `Phi`; `gamma` is that of ``"laplace"``.
     """
-    if isinstance(prior, Laplace) or (isinstance(prior, Hyperprior) and prior.rate_shape is None):
+    if isinstance(prior, Laplace) or (isinstance(prior, Hyperprior) and prior.has_mode):
         return prior
     if isinstance(prior, str) and prior in PRIORS:
         if prior == "laplace":
@@ -474,8 +509,3 @@ def _mixture_constant(shape: float, rate: float) -> np.float64:
     """Return the logarithm of what normalises it: as long to compute as the density of 100 weights."""
     out: np.float64 = gammaln(shape + 0.5) - gammaln(shape) - 0.5 * (_LOG_2PI + np.log(rate))
     return out
-
-
-def log_gamma_density[T: (Array, np.float64, float)](value: T, shape: float, rate: float) -> T:
-    """Return the log density of Gamma(shape, rate)."""
-    return shape * np.log(rate) - gammaln(shape) + (shape - 1) * np.log(value) - rate * value
