@@ -44,7 +44,9 @@ def check_gibbs(problem: Problem) -> None:
     elif problem.bias != "prior":
         words = f"bias={problem.bias!r}, and Gibbs needs bias='prior'"
     elif prior.rate_spread is not None:
-        words = f"rate_spread={prior.rate_spread}: Gibbs draws an unknown d under a Gamma, rate_shape"
+        words = (
+            f"rate_spread={prior.rate_spread}: Gibbs draws an unknown d under a Gamma, rate_shape"
+        )
     if words:
         raise ValueError(f"{words}; use method='nuts'")
     if not prior.is_proper:

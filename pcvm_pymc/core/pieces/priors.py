@@ -14,10 +14,11 @@ from pcvm_pymc.core.pieces.validation import check_real
 PRUNING_PRECISION = 1e12  # nu of chen2009, appendix C: expected precisions above it are pruned
 WEIGHT_CUTOFF = 1.0 / PRUNING_PRECISION  # sizes below which an improper prior's density is constant
 LATENT_SIZE = 2.0  # default of the prior median size of the centred latent function
-# of the hyperprior of d, where that is learned: a Gamma under signs of labels, a log-normal without signs
-RATE_SHAPE, RATE_SPREAD = 0.5, 2.5
-# of a mode's scale under a weak normal prior: standard deviation of its logarithm over unit scale
-SCALE_SPREAD = 0.7
+RATE_SHAPE, RATE_SPREAD = (
+    0.5,
+    2.5,
+)  # of a learned d: Gamma under signs of labels, log-normal without
+SCALE_SPREAD = 0.7  # standard deviation of a weak prior of log sqrt(d / c), the scale of a mode
 _LOG_2, _LOG_2PI = np.log(2.0), np.log(2.0 * np.pi)
 
 
@@ -45,8 +46,7 @@ class Hyperprior:
     Raises
     ------
     ValueError
-        If a value is not finite, a rate is negative, a shape is too small for its rate, or d has two
-        hyperpriors.
+        If a value is not finite, a rate negative, a shape too small for its rate, or d has two hyperpriors.
 
     References
     ----------
@@ -77,15 +77,10 @@ class Hyperprior:
                     f"{name}={shape} must be greater than {least} when {rate_name}={rate}; see jeffreys()"
                 )
         given = {"rate_shape": self.rate_shape, "rate_spread": self.rate_spread}
-        for name, number in given.items():
-            if number is not None:
-                check_real(name, number)
-                if self.d == 0:
-                    raise ValueError(
-                        f"{name}={number} with d={self.d}: needed both positive, or {name}=None"
-                    )
-        if None not in given.values():
-            raise ValueError(f"found {given}; needed one of them, or none")
+        for name, number in ((name, x) for name, x in given.items() if x is not None):
+            check_real(name, number)
+            if self.d == 0 or None not in given.values():
+                raise ValueError(f"d={self.d} with {given}; needed d > 0 and one of them, or none")
 
     @classmethod
     def jeffreys(cls) -> Self:
@@ -143,8 +138,7 @@ class Hyperprior:
         Of those tried it predicts best (``benchmarks/README.md``), and depends least on the number of bases.
         Where all weights of a class have one sign, d is Gamma and c = 1/2: many weights near zero, few large;
         more mass far from zero would tilt the latent function towards a density estimate of each class. Where
-        each basis function has weights of both signs, which cancel, c = 5, as for `plug_in`. Free weights
-        have c = 1, as `default`, and d is log-normal.
+        each basis has weights of both signs, c = 5, as for `plug_in`. Free weights have c = 1, d log-normal.
 
         Parameters
         ----------
@@ -193,15 +187,13 @@ class Hyperprior:
 
     def log_rate_density(self, log_d: Any) -> tuple[Any, Any]:
         """Return the log density of log d, of an unknown d, and its slope in log d."""
-        if self.rate_spread is not None:
-            z = (log_d - np.log(self.d)) / self.rate_spread
-            constant = 0.5 * _LOG_2PI + np.log(self.rate_spread)
-            return -0.5 * z * z - constant, -z / self.rate_spread
-        shape, d = self.rate_shape, np.exp(log_d)
-        assert shape is not None
-        share = shape * d / self.d
-        constant = shape * np.log(shape / self.d) - gammaln(shape)
-        return constant + shape * log_d - share, shape - share
+        away: Any = log_d - np.log(self.d)
+        if (spread := self.rate_spread) is not None:
+            constant = -0.5 * _LOG_2PI - np.log(spread)
+            return constant - 0.5 * (away / spread) ** 2, -away / spread**2
+        shape: Any = self.rate_shape
+        share = shape * np.exp(away)
+        return shape * (np.log(shape) + away) - gammaln(shape) - share, shape - share
 
     @property
     def holds_zeros(self) -> bool:
