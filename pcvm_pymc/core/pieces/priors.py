@@ -37,11 +37,10 @@ class Hyperprior:
         scale-free density ``|w|^-(2c+1)``, which only the EM can use; then ``c > -1/2``.
     e, f : float
         The same for the bias.
-    rate_shape : float, optional
-        Makes d unknown, with a Gamma hyperprior of this shape and of mean `d`, so that the data set the scale
-        of the weights. Jointly with the weights d has no mode: see `pcvm_pymc.core.marginal`.
-    rate_spread : float, optional
-        The same with a log-normal hyperprior of median `d`: the standard deviation of log d.
+    rate_shape, rate_spread : float, optional
+        Either makes d unknown, so that the data set the scale: with a Gamma hyperprior of this shape and of
+        mean `d`, or a log-normal one of median `d`, whose log d has this standard deviation. Jointly with the
+        weights d has no mode: see `pcvm_pymc.core.marginal`.
 
     Raises
     ------
@@ -73,9 +72,8 @@ class Hyperprior:
             check_real(rate_name, rate, closed=True)
             least = 0.0 if rate > 0 else -0.5
             if shape <= least:
-                raise ValueError(
-                    f"{name}={shape} must be greater than {least} when {rate_name}={rate}; see jeffreys()"
-                )
+                fault = f"{name}={shape} must be greater than {least} when {rate_name}={rate}"
+                raise ValueError(f"{fault}; see jeffreys()")
         given = {"rate_shape": self.rate_shape, "rate_spread": self.rate_spread}
         for name, number in ((name, x) for name, x in given.items() if x is not None):
             check_real(name, number)
@@ -100,9 +98,8 @@ class Hyperprior:
     def plug_in(cls) -> Self:
         """Return the proper hyperprior (5, 5) for weights and (1, 1) for the bias, for the MAP.
 
-        Its mode is among the best by log loss in ``notebooks/hyperprior_comparison.ipynb``, with most
-        weights non-zero; the classifiers take it at several scales. The posterior is overconfident under it:
-        sample with `learned`.
+        Its mode is among the best by log loss in ``notebooks/hyperprior_comparison.ipynb``; the classifiers
+        take it at several scales. The posterior is overconfident under it: sample with `learned`.
         """
         return cls(5.0, 5.0, 1.0, 1.0)
 
