@@ -164,7 +164,7 @@ def value_point(model, values):
 
 
 def point_of(model, state):
-    """Return an EM state as a point of a model, an unknown d where `Problem.for_mode` puts it."""
+    """Return an EM state as a point of a model, an unknown d at unit scale."""
     from pcvm_pymc.model.steps import PointMap  # PyMC is slow to import
 
     at = PointMap(model)

@@ -295,7 +295,7 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
     (pieces, _), centres = results.rows_of(tree), data["centres"].values
     kind, prior = pieces.bias, pieces.hyperprior
     if "rate" in point:  # d was unknown
-        prior = replace(prior, d=float(point["rate"]), rate_shape=None)
+        prior = prior.at_rate(point["rate"])
     of_rows = [name for name in OF_ROWS if name in data]
     if of_rows:
         raise ValueError(

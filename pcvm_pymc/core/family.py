@@ -170,7 +170,8 @@ def sampler_of(problem: Problem) -> tuple[str, str]:
     if not problem.is_signed:
         return "hmc", "weights have either sign, and precisions are integrated out"
     drawn = likelihood.name in AUGMENTED and not isinstance(likelihood, Weighted)
-    if drawn and problem.moves is None and prior.name == "gamma" and problem.bias == "prior":
+    of_gamma = prior.name == "gamma" and prior.rate_spread is None
+    if drawn and of_gamma and problem.moves is None and problem.bias == "prior":
         return "gibbs", "weights have the signs of labels, and latent responses can be drawn"
     return "nuts", "weights have known signs, under what Gibbs sampling does not draw"
 

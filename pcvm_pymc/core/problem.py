@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
-from pcvm_pymc.core.pieces.priors import log_gamma_density
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.row_weights import Weighted, row_weight, weighted_target
 
@@ -106,6 +105,11 @@ class EMResult(Ended):
     status : Status
     n_iter : int
     trace : EMTrace
+    rate : float
+        d of the weights' hyperprior; NaN where it has none.
+    criterion : dict of str to float
+        What estimates of hyperparameters maximise, there: ``log_marginal``, of the labels and the logarithms
+        of what is unknown, or ``elpd_loo``, the sum of leave-one-out log densities. Empty without estimates.
     """
 
     weight: Array
@@ -116,6 +120,8 @@ class EMResult(Ended):
     status: Status
     n_iter: int
     trace: EMTrace = field(repr=False)
+    rate: float = np.nan
+    criterion: dict[str, float] = field(default_factory=dict)
 
     @property
     def support(self) -> NDArray[np.intp]:
@@ -148,8 +154,8 @@ class Problem:
         With which `Phi` was made; NaN where there is none.
     moves : WidthMoves or FeatureWidthMoves, optional
         The basis functions as a function of the width, which EM and Gibbs may then move.
-    log_rate_density : float
-        Log density of a d that is unknown and stands where `for_mode` has put it; part of the log posterior.
+    log_hyper_density : float
+        Log density of what is unknown and stands where `given` has put it; part of the log posterior.
     """
 
     Phi: Any
@@ -161,7 +167,7 @@ class Problem:
     shared: bool = False
     width: Any = 1.0
     moves: Any = None
-    log_rate_density: float = 0.0
+    log_hyper_density: float = 0.0
 
     def __post_init__(self) -> None:
         if self.bias not in ("prior", "free", "none"):
@@ -180,19 +186,21 @@ class Problem:
         label = None if self.label is None else weighted_target(self.label, weight)
         return replace(self, label=label, likelihood=Weighted(self.likelihood))
 
-    def for_mode(self) -> "Problem":
-        """Return the problem whose mode is used for this one: an unknown d is fixed at c, at unit scale.
+    def given(self, *, d: float | None = None, width: float | None = None) -> "Problem":
+        """Return the problem with an unknown d at a value, at c by default, and a width that moves no more.
 
-        Together with the weights d has no mode, and what serves the posterior, which it concentrates on, is
-        far too small for a mode, which shrinks besides. Unit scale predicts best of those tried
-        (``benchmarks/README.md``).
+        At c the weights are of unit scale.
         """
-        prior = self.hyperprior
-        if prior.rate_shape is None:
-            return self
-        known = replace(prior, d=prior.c, rate_shape=None)
-        density = log_gamma_density(known.d, prior.rate_shape, prior.rate_shape / prior.d)
-        return replace(self, hyperprior=known, log_rate_density=float(density))
+        out, prior = self, self.hyperprior
+        if prior.learns_rate:
+            known = prior.at_rate(prior.c if d is None else d)
+            density = prior.log_rate_density(np.log(known.d))[0] - np.log(known.d)
+            out = replace(out, hyperprior=known, log_hyper_density=float(density))
+        if width is not None:
+            density = self.moves.log_density(width) + out.log_hyper_density
+            known = {"width": width, "moves": None, "log_hyper_density": density}
+            out = replace(out, Phi=self.moves.basis(width), **known)
+        return out
 
     def latent(self, values: Values) -> Array:
         """Return the rows' latent values in states, shape (..., n_obs, n_scores), each at its own width."""
@@ -217,7 +225,7 @@ class Problem:
     def log_prior(self, weight: Array, bias: Any) -> float:
         """Return log p(w) + log p(b) (+ log p(d)), precisions integrated out; a free or no bias adds 0."""
         prior = self.hyperprior
-        value = prior.log_weights_density(weight, free=not self.is_signed) + self.log_rate_density
+        value = prior.log_weights_density(weight, free=not self.is_signed) + self.log_hyper_density
         if self.bias == "prior":
             value += sum(map(prior.log_bias_density, np.atleast_1d(bias).tolist()))
         return float(value)

@@ -43,7 +43,7 @@ class ModelPCVM(ClassifierMixin, BaseEstimator):
             raise ValueError(f"y has {len(self.classes_)} classes; needed two")
         model = pcvm_model(X, y, width=self.width, basis="kmeans", signs="both")
         if self.by == "mode":
-            self.result_ = find_map_em(model, progressbar=False)
+            self.result_ = find_map_em(model, hyperparameters="given", progressbar=False)
         else:
             self.result_ = sample(
                 model,

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pymc as pm
@@ -16,6 +16,7 @@ from pcvm_pymc.core import evidence as core
 from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
 from pcvm_pymc.core.em.own_terms import OwnState, fit_own_terms
 from pcvm_pymc.core.family import systems_of
+from pcvm_pymc.core.marginal import fit_hyperparameters, fit_own_hyperparameters
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.priors import typical_size
 from pcvm_pymc.core.problem import EMResult, Ended, Problem
@@ -47,6 +48,7 @@ def timed[T: Ended](solve: Callable[[], T], what: str) -> tuple[T, float]:
 def find_map_em(
     model: pm.Model | None = None,
     *,
+    hyperparameters: Literal["estimated", "given"] = "estimated",
     options: EMOptions | None = None,
     start: Start | None = None,
     progressbar: bool = True,
@@ -57,11 +59,15 @@ def find_map_em(
     ----------
     model : pm.Model, optional
         Of a row of `FAMILY` that EM takes: from `pcvm_model`, `sparse_probit_model`, `mpcvm_model` or
-        `mrvm_model`; default: the model on the context stack. A width with a prior, of two
-        classes is optimised within EM by the corrected eq. 10. An unknown scale of the weights
-        (``hyperprior="learned"``) has no joint mode with them: the point is the weights' mode at unit scale,
-        ``rate = c``, where modes predict best. The hyperprior of ``rate`` may have little density there,
-        which the log posterior counts. Or any model with weights of the family in it, see Notes.
+        `mrvm_model`; default: the model on the context stack. Or any model with weights of the family in it,
+        see Notes.
+    hyperparameters : {"estimated", "given"}
+        An unknown scale (``hyperprior="learned"``) has no joint mode with the weights. ``"estimated"`` puts
+        that of weights of any sign, and with it an unknown width, where their marginal posterior is largest:
+        density of the logarithms, weights and bias integrated out by Laplace's approximation. Under signs of
+        labels the posterior's scale is far too small for a mode; there it is chosen by leave-one-out, as by
+        `select`. Weights are the mode given it. ``"given"`` leaves the scale at one, ``rate = c``, as in the
+        papers' protocols. A width that is not estimated so moves with the weights, by the corrected eq. 10.
     options : EMOptions, optional
         Default: ``EMOptions()``.
     start : Start, optional
@@ -73,9 +79,10 @@ def find_map_em(
     DataTree
         Groups as `pymc_extras.find_MAP` has them, ``posterior`` (one chain, one draw: ``weight``, ``bias``,
         ``latent``, of signed weights ``magnitude``, ``precision`` and ``bias_precision`` as their conditional
-        means, and a ``width`` that was free), ``optimizer_result``, data groups, and ``em_trace`` with log
-        posterior, active weights, change and width of each iteration. ``log_posterior`` equals
-        ``model.compile_logp(jacobian=False)`` at the point.
+        means, a ``rate`` and a ``width`` that were free), ``optimizer_result``, data groups, and ``em_trace``
+        with log posterior, active weights, change and width of each iteration, at the estimates.
+        ``log_posterior`` equals ``model.compile_logp(jacobian=False)`` at the point; ``log_marginal``, or
+        ``elpd_loo``, is what the estimates maximise.
 
     Raises
     ------
@@ -110,35 +117,45 @@ def find_map_em(
     validation.check_instance("options", options, EMOptions, "EMOptions", optional=True)
     validation.check_instance("start", start, Start, "a Start", optional=True)
     validation.check_flag("progressbar", progressbar)
+    validation.check_choice("hyperparameters", hyperparameters, ("estimated", "given"))
     options = EMOptions() if options is None else options
     options.check_in_memory()
-    parts = parts_of(model)
+    parts, estimated = parts_of(model), hyperparameters == "estimated"
     problem: Any = read_any(model, options, parts)
-    solve: Callable[..., Any] = partial(fit_em, problem, start)
-    is_own = isinstance(problem, OwnTerms)
-    if is_own:
+    solve: Callable[..., Any]
+    if parts is None or isinstance(problem, OwnTerms):
         if start is not None:
             raise ValueError(
                 "start is for models without terms of one's own; leave it out, and give variables initval="
             )
         warn_if_counted_twice(model)
-        solve = partial(fit_own_terms, problem.problem, problem.first)
+        own = fit_own_hyperparameters if estimated else fit_own_terms
+        solve = partial(own, problem.problem, problem.first)
+    elif estimated:
+        row = parts.basis_row(problem) if problem.is_signed else None
+        solve = partial(fit_hyperparameters, problem, start, basis_row=row)
+    else:
+        solve = partial(fit_em, problem.given(), start)
+    result: Any
     with _em_progress(options, progressbar) as report:
         result, seconds = timed(lambda: solve(options, report), "EM")
-    if parts is None or is_own:
+    if parts is None or isinstance(problem, OwnTerms):
         values, n_active = own_values(model, problem.point(result.values)), result.n_active
         method = "EM, and gradient steps for the terms of one's own"
     else:
         more = _other_values(parts, problem, result)
         values = point_values(model, parts, problem, result, more)
         method, n_active = f"EM ({options.update})", np.count_nonzero(result.weight)
-    how = {"n_active": n_active, "method": method, "seconds": seconds}
+    how = {"n_active": n_active, "method": method, "seconds": seconds, **result.criterion}
     return pack_point(model, parts, values, result, {}, trace="em_trace", **how)
 
 
 def _other_values(parts: Parts, problem: Problem, result: EMResult) -> dict[str, Any]:
     """Return the precisions' means given the point, and a width and a scale that are unknown."""
-    scores, prior = ("class",) if problem.n_scores > 1 else (), problem.hyperprior
+    scores, prior = (
+        ("class",) if problem.n_scores > 1 else (),
+        problem.given(d=result.rate).hyperprior,
+    )
     of_bias = [problem.bias_precision(float(b)) for b in np.atleast_1d(result.bias)]
     values: dict[str, Any] = {
         "precision": (("basis", *scores), prior.weight_precision(result.weight)),
@@ -146,7 +163,7 @@ def _other_values(parts: Parts, problem: Problem, result: EMResult) -> dict[str,
     }
     if problem.moves is not None:
         values["width"] = (("feature",)[: np.ndim(result.width)], result.width)
-    return values if parts.rate is None else {**values, "rate": ((), prior.d)}
+    return values if parts.rate is None else {**values, "rate": ((), result.rate)}
 
 
 @contextmanager
@@ -262,7 +279,7 @@ def noise_prior(model: pm.Model, parts: Parts) -> core.NoisePrior | None:
             return None
     value, at = Value(model, noise), noise.type()
     density = pm.compile([at], pm.logp(noise, at), mode="FAST_COMPILE")
-    natural = np.exp if value.transform is None else value.backward
+    natural = np.exp if value.transform is None else partial(value.backward, known={})
     return core.NoisePrior(lambda s: float(density(s)), lambda u: float(natural(u)))
 
 

@@ -378,7 +378,7 @@ def _packed(
         values["magnitude"] = (("basis", *scores), np.abs(weight))
     if problem.bias != "none":
         values["bias"] = (scores, bias)
-    if problem.hyperprior.rate_shape is not None:
+    if problem.hyperprior.learns_rate:
         values["rate"] = ((), states.rate)
     if "noise" in parts.nuisances:
         values["noise"] = ((), states.noise)

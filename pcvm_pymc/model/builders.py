@@ -64,7 +64,7 @@ def pcvm_model(
         Gamma hyperpriors of the precisions, or exponential ones of the variances (chen2009's appendix A:
         sizes are then exponential). By name a method of `Hyperprior`. Default: ``"learned"``, whose scale is
         the variable ``rate``: it predicts best of those tried, its posterior as well as the point of
-        `find_map_em`, which takes it at unit scale. ``"default"`` has a fixed scale, ``"plug_in"`` is what
+        `find_map_em`, which estimates it. ``"default"`` has a fixed scale, ``"plug_in"`` is what
         `PCVMClassifier` takes at scale 1. The papers' are improper and for `find_map_em` only
         (``Hyperprior.jeffreys()``), a `HalfHorseshoe` is for samplers only.
     precision : {"marginal", "joint"}

@@ -14,10 +14,12 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV, NormalRV, StudentTRV
 
+from pcvm_pymc.core.pieces.centres import rows_under
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, Likelihood
 from pcvm_pymc.core.pieces.priors import Prior, SharedHyperprior
 from pcvm_pymc.core.pieces.probit import Array, ndtr
 from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.quadratic import Index
 from pcvm_pymc.model import graphs
 from pcvm_pymc.model.distributions import ProbitBernoulliRV
 from pcvm_pymc.model.matrices import Matrix
@@ -100,6 +102,16 @@ class Parts:
         """Rows, centres and width that basis functions of a builder are computed from; else nothing."""
         nodes = (x.owner for x in ancestors([self.Phi]) if x.owner is not None)
         return next((node.inputs[:3] for node in nodes if isinstance(node.op, Matrix)), [])
+
+    def basis_row(self, problem: Problem) -> Index:
+        """Return the row that each basis function is centred on, -1 for none, shape (n_basis,).
+
+        Of basis functions that were made by hand, as many as rows, each is its row's.
+        """
+        if self.data:
+            return rows_under(*(graphs.numbers(x) for x in self.data[1::-1]))
+        n_obs, n_basis = problem.Phi.shape
+        return np.arange(n_basis) if n_obs == n_basis else np.full(n_basis, -1)
 
     def made_width(self, model: pm.Model) -> Variable | None:
         """Return the deterministic that the width is, where it is an expression of variables."""

@@ -47,9 +47,11 @@ def declare_prior(
         name: pt.constant(np.float64(0.0)) if name in "df" and number == 0 else data[i]
         for i, (name, number) in enumerate(numbers.items())
     }
-    if prior.rate_shape is not None:
+    if "rate_shape" in value:
         shape = value["rate_shape"]
         value["d"] = pm.Gamma(names("rate"), alpha=shape, beta=shape / value["d"])
+    elif "rate_spread" in value:
+        value["d"] = pm.LogNormal(names("rate"), pt.log(value["d"]), value["rate_spread"])
     if "n_scores" in value:
         value["n_scores"] = n_scores
     declare = DECLARED_PRIORS[prior.name, precision]
@@ -166,16 +168,23 @@ def _tidy(value: float, holds: Callable[[float], bool]) -> float:
 
 
 def _gamma(shared: bool, c: float, d: Variable | float) -> tuple[Hyperprior, Variable | None]:
-    """Return a Gamma prior of given c, and its d where that is a Gamma variable, not a number."""
+    """Return a Gamma prior of given c, and its d where that is a variable, Gamma or log-normal."""
     kind = SharedHyperprior if shared else Hyperprior
     unknown = [] if isinstance(d, float) else graphs.random_parts(d)
     if not unknown:
         rate = d if isinstance(d, float) else graphs.number(d, "d")
         return kind(c, rate, c, rate), None
-    if graphs.peeled(d) is not unknown[0] or not isinstance(unknown[0].owner.op, random.GammaRV):
+    op = unknown[0].owner.op
+    if graphs.peeled(d) is not unknown[0] or not isinstance(
+        op, random.GammaRV | random.LogNormalRV
+    ):
         found = [x.name for x in unknown]
-        raise ValueError(f"d depends on {found}; needed a number or a Gamma variable, {NUTS}")
+        needed = f"a number, or a Gamma or log-normal variable, {NUTS}"
+        raise ValueError(f"d depends on {found}; needed {needed}")
     shape, scale = (graphs.number(x, "the rate's prior") for x in _params(unknown[0]))
+    if isinstance(op, random.LogNormalRV):
+        rate = _tidy(np.exp(shape), lambda x: np.log(x) == shape)
+        return kind(c, rate, c, rate, rate_spread=scale), unknown[0]
     rate = _tidy(shape * scale, lambda x: 1.0 / (shape / x) == scale)
     return kind(c, rate, c, rate, shape), unknown[0]
 

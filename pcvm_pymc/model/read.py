@@ -35,9 +35,8 @@ def read(model: pm.Model, solver: str | None = None, parts: Parts | None = None)
         From a builder, transformed from one by `pm.do` or `pm.observe`, or made by hand of the same
         operations: what its variables are called does not matter.
     solver : {"em", "evidence", "bottom-up", "sampling"}, optional
-        For what it is read. EM and samplers may move the width of an RBF, for EM an unknown scale is put
-        where `Problem.for_mode` has it; the evidence is maximised over precisions, whether the model has
-        them or not.
+        For what it is read. EM and samplers may move the width of an RBF; the evidence is maximised over
+        precisions, whether the model has them or not.
     parts : Parts, optional
         Of the model, where they were found already.
 
@@ -60,7 +59,7 @@ def read(model: pm.Model, solver: str | None = None, parts: Parts | None = None)
             f"out, use pymc_extras.find_MAP, {NUTS}"
         )
     if solver == "em":
-        pieces = without_data(*parts.pieces).for_mode()
+        pieces = without_data(*parts.pieces).given()
         if "likelihood_name" in model.named_vars:  # a row's builder declares it
             check_solver(pieces, solver)
         elif not any(solver in row.solvers for row in systems_of(pieces)):
@@ -79,10 +78,8 @@ def read(model: pm.Model, solver: str | None = None, parts: Parts | None = None)
             f"{found}, which {solver!r} does not move; needed a number, find_map_em, {NUTS}"
         )
     problem = _problem(model, parts)
-    if solver == "em":
-        problem = problem.for_mode()
     if solver not in (None, "sampling"):
-        check_solver(problem, solver)
+        check_solver(problem.given() if solver == "em" else problem, solver)
     return problem
 
 

@@ -45,18 +45,25 @@ class PointMap:
         """
         if self.parts.sign is not None:
             natural["weight"] = np.abs(natural["weight"])
-        return {each.name: each.forward(natural[name]) for name, each in self._values.items()}
+        known = {str(rv.name): natural[name] for name, rv in self.variables.items()}
+        return {
+            each.name: each.forward(natural[name], known) for name, each in self._values.items()
+        }
 
     def natural(self, point: PointType) -> dict[str, NDArray[Any]]:
         """Return weights (signed), bias, width and rate at a point, those that the model has."""
-        found = {name: each.backward(point[each.name]) for name, each in self._values.items()}
+        found, known = dict[str, Any](), dict[str, Any]()
+        for name, each in sorted(self._values.items(), key=lambda pair: len(pair[1].needs)):
+            known[str(self.variables[name].name)] = found[name] = each.backward(
+                point[each.name], known
+            )
         if self.parts.sign is not None:
             found["weight"] = self.parts.sign * found["weight"]
         return found
 
 
 def _em_point(at: PointMap, state: Any, width: Any) -> PointType:
-    """Return an EM state as a point, an unknown d where `Problem.for_mode` puts it."""
+    """Return an EM state as a point, an unknown d at unit scale."""
     rate = getattr(at.parts.hyperprior, "c", None)
     return at.point(weight=state.weight, bias=state.bias, width=width, rate=rate)
 
@@ -77,7 +84,8 @@ class EMStep(BlockedStep):
 
     Notes
     -----
-    ``model.compile_logp(jacobian=False)`` never decreases along the steps.
+    ``model.compile_logp(jacobian=False)`` never decreases along the steps. An unknown scale stays at unit
+    scale, as by ``find_map_em(hyperparameters="given")``.
 
     In a model with terms of its own a step is one round of `find_map_em`: EM for weights and biases, then
     steps by their gradient for all other variables, then one Newton step.
@@ -110,7 +118,7 @@ class EMStep(BlockedStep):
         found = read_any(self.model, self.options, parts)
         self._own = found if isinstance(found, OwnTerms) else None
         if not isinstance(found, OwnTerms):
-            self.problem, self._map = found, PointMap(self.model, parts)
+            self.problem, self._map = found.given(), PointMap(self.model, parts)
 
     def __new__(cls, model: pm.Model | None = None, options: EMOptions | None = None) -> Any:
         """Make the step as any object: PyMC makes its own for each variable."""

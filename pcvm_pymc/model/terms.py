@@ -83,6 +83,7 @@ class _Function:
     sign: Array | None
     hyperprior: Any
     rate: str | None
+    typical_rate: float
     bias: str | None
     bias_kind: Literal["prior", "free", "none"]
 
@@ -112,12 +113,12 @@ def _functions(model: pm.Model) -> list[_Function]:
             _check_prior(weight, prior, variables)
             if positive and sign is None:
                 sign = np.ones(graphs.shape_of(weight))
-            rate = variables.get("rate")
-            if rate is not None:  # as in `Problem.for_mode`
-                prior, rate = replace(prior, d=prior.c, rate_shape=None), str(rate.name)
+            rate, typical = variables.get("rate"), getattr(prior, "d", np.nan)
+            if rate is not None:  # at unit scale
+                prior, rate = prior.at_rate(prior.c), str(rate.name)
             added = [each for one in sums if x in one and len(one) == 2 for each in one]
             biases = [each for each in added if each in model.free_RVs and each.type.ndim == 0]
-            function = _Function(str(weight.name), sign, prior, rate, None, "none")
+            function = _Function(str(weight.name), sign, prior, rate, typical, None, "none")
             found[function.weight] = _with_bias(function, biases)
     if not found:
         raise ValueError(
@@ -198,8 +199,7 @@ class OwnTerms:
     ----------
     problem : OwnProblem
     first : ndarray, shape (n_values,)
-        The start: weights of zero, an unknown scale where `Problem.for_mode` puts it, all else at the model's
-        initial point.
+        The start: weights of zero, an unknown scale at unit scale, all else at the model's initial point.
 
     Raises
     ------
@@ -231,20 +231,19 @@ class OwnTerms:
 
     def point(self, vector: Array) -> PointType:
         """Return a vector as a point of the model: of a size of zero the log is minus infinity."""
-        point = {}
-        for name, value in self._split(vector).items():
+        point, parts = {}, self._split(vector)
+        known = {self._own[name]: value for name, value in parts.items()}
+        for name, value in parts.items():
             own = self._turned[self._own[name]]
-            point[own.name] = own.forward(value) if name in self._natural else value
+            point[own.name] = own.forward(value, known) if name in self._natural else value
         return point
 
     def vector(self, point: PointType) -> Array:
         """Return a point of the model as a vector."""
-        values = []
-        for name, variable in self._own.items():
-            own = self._turned[variable]
-            value = point[own.name]
-            values.append(own.backward(value) if name in self._natural else value)
-        return np.concatenate([np.ravel(each).astype(float) for each in values])
+        known = {name: point[own.name] for name, own in self._turned.items()}
+        for name in sorted(self._natural, key=lambda name: len(self._turned[name].needs)):
+            known[name] = self._turned[name].backward(known[name], known)
+        return np.concatenate([np.ravel(known[name]).astype(float) for name in self._own.values()])
 
     def _split(self, vector: NDArray[Any]) -> dict[str, NDArray[Any]]:
         ends = np.cumsum([np.size(self._start[x.name]) for x in self._values])[:-1]
@@ -268,8 +267,7 @@ class OwnTerms:
         for k, each in enumerate(self._functions):
             _check_rows(each, found[2 * n + k], bent[2 * n + k])
             blocks.append(_block(each, where, near, slope, found[k::n][:2]))
-        taken = [block.values for block in blocks]
-        taken += [where[each.rate].ravel() for each in self._functions if each.rate is not None]
+        taken = [np.append(block.values, block.rate) for block in blocks]
         names = np.repeat([*self._own.values()], [np.size(each) for each in where.values()])
         unlike = {k for k, x in self._turned.items() if x.transform is not None} - self._natural
         turned = [name in unlike for name in names]
@@ -375,7 +373,8 @@ def _block(
             wanted = wanted - prior.bias_precision(_NEAR) * _NEAR
         if not _same(slope[bias], wanted, np.abs(g).sum()):
             bias, kind = bias[:0], "none"
-    return Block(weight, bias, function.sign is not None, prior, kind)
+    rate = bias[:0] if function.rate is None else where[function.rate].ravel()
+    return Block(weight, bias, function.sign is not None, prior, kind, rate, function.typical_rate)
 
 
 def _same(found: Any, wanted: Any, size: Any) -> bool:

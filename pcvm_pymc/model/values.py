@@ -1,5 +1,6 @@
 """Values of a model's variables: as they are, and as its samplers have them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,8 @@ import pymc as pm
 import pytensor
 from numpy.typing import NDArray
 from pytensor.graph.basic import Variable
+
+from pcvm_pymc.model import graphs
 
 
 class Value:
@@ -22,27 +25,37 @@ class Value:
     name : str
         Of the value variable.
     transform : Transform or None
+    needs : list of str
+        Names of the variables whose values the transform takes, as of free weights an unknown d.
     """
 
     def __init__(self, model: pm.Model, variable: Variable) -> None:
         value, self.transform = model.rvs_to_values[variable], model.rvs_to_transforms[variable]
-        self.name, self._dtype = value.name, value.dtype
+        self.name, self._dtype, self.needs = value.name, value.dtype, list[str]()
         if self.transform is not None:
             at, inputs = variable.type(), variable.owner.inputs
             ways = self.transform.forward(at, *inputs), self.transform.backward(at, *inputs)
+            unknown = graphs.random_parts(ways[0])
+            self.needs = [str(each.name) for each in unknown]
             self._forward, self._backward = (
-                pytensor.function([at], each, mode="FAST_COMPILE") for each in ways
+                pytensor.function(
+                    [at, *unknown], each, mode="FAST_COMPILE", on_unused_input="ignore"
+                )
+                for each in ways
             )
 
-    def forward(self, natural: Any) -> NDArray[Any]:
-        """Return a value as samplers have it; of a size of zero the log is minus infinity."""
+    def forward(self, natural: Any, known: Mapping[str, Any]) -> NDArray[Any]:
+        """Return a value as samplers have it, given others; of a size of zero the log is minus infinity."""
         if self.transform is not None:
             with np.errstate(divide="ignore"):
-                natural = self._forward(np.asarray(natural, dtype="float64"))
+                natural = self._turned(self._forward, natural, known)
         return np.asarray(natural, dtype=self._dtype)
 
-    def backward(self, value: Any) -> NDArray[Any]:
-        """Return a sampler's value as it is."""
+    def backward(self, value: Any, known: Mapping[str, Any]) -> NDArray[Any]:
+        """Return a sampler's value as it is, given others as they are."""
         if self.transform is not None:
-            value = self._backward(np.asarray(value, dtype="float64"))
+            value = self._turned(self._backward, value, known)
         return np.asarray(value, dtype="float64")
+
+    def _turned(self, way: Any, value: Any, known: Mapping[str, Any]) -> Any:
+        return way(*(np.asarray(x, "float64") for x in (value, *(known[n] for n in self.needs))))

@@ -7,6 +7,7 @@ import pytest
 from calibration import FALSE_ALARM, N_DRAWS, Law, assert_law, assert_normal, assert_same_law
 from problems import blobs
 from scipy import stats
+from scipy.stats import gamma, norm
 
 from pcvm_pymc.core import hamiltonian
 from pcvm_pymc.core.gibbs import GibbsProblem, advance
@@ -16,7 +17,7 @@ from pcvm_pymc.core.pieces.kernels import design_matrix
 from pcvm_pymc.core.problem import Problem
 
 LEARNED = priors.Hyperprior(2.0, 3.0, 0.5, 0.7, rate_shape=0.5)
-KNOWN = replace(LEARNED, rate_shape=None)
+KNOWN, SPREAD = LEARNED.at_rate(3.0), replace(LEARNED, rate_shape=None, rate_spread=2.5)
 
 
 def problem(likelihood=None, *, signed=False, prior=LEARNED, weight=None, bias="prior", size=6):
@@ -37,7 +38,7 @@ TWO, THREE = (likelihoods.MultinomialProbit(n) for n in (2, 3))
 WEIGHT, SHARED = np.linspace(0.2, 3.0, 25), priors.SharedHyperprior(2.0, 3.0, 0.5, 0.7)
 PROBLEMS = {
     "probit": problem(),
-    "one basis": problem(size=1),
+    "one basis, log-normal d": problem(size=1, prior=SPREAD),
     "logit, fixed d": problem(likelihoods.Logit(), prior=KNOWN),
     "signed, noisy labels": problem(likelihoods.NoisyProbit(0.1), signed=True),
     "weighted rows": problem(weight=WEIGHT, signed=True),
@@ -108,14 +109,16 @@ def test_it_is_the_models_density_with_the_jacobian(name):
             expected += sum(map(prior.log_bias_density, own.tolist()))
         if prior.rate_shape is not None:
             shape = prior.rate_shape
-            expected += priors.log_gamma_density(rate, shape, shape / prior.d) + np.log(rate)
+            expected += gamma(shape, scale=prior.d / shape).logpdf(rate) + np.log(rate)
+        elif prior.learns_rate:
+            expected += norm(np.log(prior.d), prior.rate_spread).logpdf(np.log(rate))
         if of.likelihood is not known:  # half-normal
             size = np.std(of.label)
             expected += np.log(noise) - 0.5 * (noise / size) ** 2
         differences.append(expected - value)
     assert np.ptp(differences) < (1e-2 if of.n_scores > 1 else 1e-9)
     # another d with the same weights, whose density is not that of v
-    if prior.rate_shape is not None:
+    if prior.learns_rate:
         log_rate, same = places[:, density.rate_column], places[[0] * 5]
         to, given_weights = density.rescaled(same, log_rate)
         np.testing.assert_allclose(density.rescaled(same[:1], log_rate[:1])[0], to[:1])

@@ -126,6 +126,7 @@ STORED_PRIORS = [
     priors.Laplace(0.7),
     priors.HalfHorseshoe(0.1, 2.0, 5.0),
     Hyperprior(1.0, 2.0, 3.0, 4.0, rate_shape=0.5),
+    Hyperprior(1.0, 2.0, 3.0, 4.0, rate_spread=2.5),
     priors.SharedHyperprior(1.0, 2.0, 3.0, 4.0),
 ]
 

@@ -413,4 +413,8 @@ def test_learned_scales_of_other_models():
         )
         assert (unknown.c, unknown.f) == (known.c, known.f)
         assert unknown.d == pytest.approx(known.d)
-        assert unknown.rate_shape is not None
+        assert (
+            (unknown.rate_shape is None)
+            == (build is not mpcvm_model)
+            == (unknown.rate_spread == 2.5)
+        )

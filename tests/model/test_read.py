@@ -79,7 +79,10 @@ def test_density_of_the_pieces_is_the_models(name):
     assert logp(value_point(model, natural)) == pytest.approx(wanted, rel=1e-12, abs=1e-8)
 
 
-@pytest.mark.parametrize("prior", [PROPER, HALF, JEFFREYS, replace(PROPER, rate_shape=0.7)])
+UNKNOWN = replace(PROPER, rate_shape=0.7), replace(PROPER, rate_spread=1.7)
+
+
+@pytest.mark.parametrize("prior", [PROPER, HALF, JEFFREYS, *UNKNOWN])
 def test_numbers_of_a_prior_come_back_exactly(prior):
     assert read(pcvm.pcvm_model(X, LABEL, hyperprior=prior)).hyperprior == prior
 

@@ -30,7 +30,8 @@ def test_steps_are_what_find_map_em_does(update):
         point, stats = step.step(point)
         trace.append(stats["log_posterior"])
     options = pcvm.EMOptions(update=update, max_iter=15, tol=1e-300)
-    result = pcvm.find_map_em(model, options=options, progressbar=False)
+    given = {"hyperparameters": "given", "progressbar": False}
+    result = pcvm.find_map_em(model, options=options, **given)
     found = result["em_trace"]["log_posterior"].values[1:]
     np.testing.assert_allclose(found, trace, atol=1e-8 if update == "em" else 1e-3)
     np.testing.assert_allclose(found[-3:], trace[-3:], atol=1e-8)
@@ -97,7 +98,7 @@ def test_every_row_of_em_steps_on_pymcs_points(row):
         assert stats["log_posterior"] == pytest.approx(values[-1], abs=1e-8)
     assert (np.diff(values) >= -1e-9).all()
     assert values[-1] > values[0] + 0.1
-    end = fit_em(read(model, "em"), options=pcvm.EMOptions(max_iter=20))
+    end = fit_em(read(model, "em").given(), options=pcvm.EMOptions(max_iter=20))
     assert logp(point_of(model, end)) == pytest.approx(end.log_posterior, abs=1e-8)
 
 

@@ -11,7 +11,7 @@ import pcvm_pymc as pcvm
 from pcvm_pymc import EMOptions, EMStep, Hyperprior, Start, find_map_em, pcvm_latent, pcvm_model
 from pcvm_pymc.core.em.own_terms import curvatures
 from pcvm_pymc.core.pieces.likelihoods import NoisyProbit
-from pcvm_pymc.model.graphs import numbers
+from pcvm_pymc.model.graphs import numbers, random_parts
 from pcvm_pymc.model.terms import OwnTerms
 
 X, LABEL = blobs(24, seed=3, fixed=True)
@@ -31,7 +31,8 @@ def values_of(model, result):
         if transform is not None:
             with np.errstate(divide="ignore"):
                 turned = transform.forward(pt.constant(natural[rv.name]), *rv.owner.inputs)
-                point[value.name] = numbers(turned)
+                known = {x: posterior[x.name].values for x in random_parts(turned)}
+                point[value.name] = numbers(turned, known)
     return natural, point
 
 
@@ -128,6 +129,32 @@ def test_the_rows_own_terms_written_by_hand_have_the_rows_mode():
     )
     for name in ("weight", "bias", "latent"):
         np.testing.assert_allclose(found["posterior"][name], wanted["posterior"][name], atol=1e-6)
+
+
+def test_an_unknown_scale_without_signs_is_where_the_rows_own_is():
+    """Width, prior and likelihood are the sparse probit's."""
+    prior, found = Hyperprior(5.0, 20.0, 0.5, 0.5, rate_spread=2.5), []
+    for own in (False, True):
+        with pm.Model() as model:
+            f = pcvm.rvm_latent(X, width=1.3, hyperprior=prior, basis=8)
+            pcvm.ProbitBernoulli("z", f, observed=Y)
+            if own:
+                pm.Potential("nothing", pt.zeros(()))
+        found.append(find_map_em(model, options=EMOptions(tol=1e-8), **QUIET))
+        point = values_of(model, found[-1])[1]
+        value = found[-1]["optimizer_result"]["log_posterior"].item()
+        assert model.compile_logp(jacobian=False)(point) == pytest.approx(value, abs=1e-8)
+    rate, height = (
+        [each[group][name].item() for each in found]
+        for group, name in (("posterior", "rate"), ("optimizer_result", "log_marginal"))
+    )
+    assert np.log(rate[1]) == pytest.approx(np.log(rate[0]), abs=0.1)
+    assert height[1] == pytest.approx(height[0], abs=0.01)
+    unit = find_map_em(model, hyperparameters="given", **QUIET)
+    assert unit["posterior"]["rate"].item() == pytest.approx(5.0)
+    assert "log_marginal" not in unit["optimizer_result"]
+    point = EMStep(model).initial_point()
+    assert EMStep(model).step(point)[1]["log_posterior"] > model.compile_logp(jacobian=False)(point)
 
 
 def unknown_flip():

@@ -129,7 +129,8 @@ def fit_em(
         status = Status.EMPTY_MODEL
     state = _state(problem, point)
     columns = EMTrace(*(np.asarray(column) for column in zip(*trace, strict=True)))
-    return EMResult(**vars(state), status=status, n_iter=len(trace) - 1, trace=columns)
+    rate = getattr(problem.hyperprior, "d", np.nan)
+    return EMResult(**vars(state), status=status, n_iter=len(trace) - 1, trace=columns, rate=rate)
 
 
 def iterate(

@@ -13,7 +13,7 @@ posterior does not fall:
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -75,6 +75,10 @@ class Block:
     signed : bool
     hyperprior : Hyperprior or Laplace
     bias_kind : {"prior", "free", "none"}
+    rate : ndarray of int, shape (1,), or (0,) where d is known
+        Where d is among the values, which no step moves.
+    typical_rate : float
+        Mean or median of an unknown d.
     """
 
     weight: Index
@@ -82,6 +86,8 @@ class Block:
     signed: bool
     hyperprior: Any
     bias_kind: Literal["prior", "free", "none"]
+    rate: Index
+    typical_rate: float
 
     @property
     def values(self) -> Index:
@@ -159,6 +165,7 @@ class OwnResult(Ended):
     status: Status
     n_iter: int
     trace: EMTrace
+    criterion: dict[str, float] = field(default_factory=dict)
 
 
 def fit_own_terms(

@@ -231,7 +231,7 @@ class HamiltonianChains:
     def transition(self) -> Array:
         """Advance by a trajectory and the moves of d and the width; return its statistics."""
         self.state, known = transition(self.whitened, self.state, self.step, self.rng)
-        learned = self.density.problem.hyperprior.rate_shape is not None
+        learned = self.density.problem.hyperprior.learns_rate
         if learned or self.log_width.size:
             at, n = self.parameters, self.density.n_parameters
             if learned:

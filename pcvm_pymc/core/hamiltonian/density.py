@@ -56,7 +56,7 @@ class LogPosterior:
     def _unit(self) -> Any:
         """The prior of v without signs."""
         prior = self.problem.hyperprior
-        return replace(prior, d=1.0, f=1.0, rate_shape=None) if hasattr(prior, "d") else prior
+        return replace(prior.at_rate(1.0), f=1.0) if hasattr(prior, "d") else prior
 
     @cached_property
     def _noise_size(self) -> float | None:
@@ -74,7 +74,7 @@ class LogPosterior:
     @property
     def n_parameters(self) -> int:
         """The number of parameters; in a state the logarithms of unknown widths follow them."""
-        learned = self.problem.hyperprior.rate_shape is not None
+        learned = self.problem.hyperprior.learns_rate
         return self.rate_column + learned + (self._noise_size is not None)
 
     def parts(self, parameters: Array) -> tuple[Array, Array, Array]:
@@ -87,7 +87,7 @@ class LogPosterior:
             slope[:, :-1] = sign * expit(v)
             size = np.concatenate([sign * np.logaddexp(0.0, v), size[:, -1:]], axis=1)
         scale = np.full((len(parameters), size.shape[1], 1), np.sqrt(getattr(prior, "d", 1.0)))
-        if prior.rate_shape is not None:
+        if prior.learns_rate:
             scale[:] = np.exp(0.5 * parameters[:, self.rate_column])[:, None, None]
         scale[:, -1] = np.sqrt(getattr(prior, "f", 1.0))
         return size, slope, scale
@@ -155,12 +155,12 @@ class LogPosterior:
                 gradient[:, :-1] += 1.0 - np.abs(slope[:, :-1])
             gradient = gradient.reshape(n, -1)
 
-            # d ~ Gamma(shape, shape / mean), by its logarithm
-            if prior.rate_shape is not None:
-                share = prior.rate_shape * scale[:, 0, 0] ** 2 / prior.d
-                value += prior.rate_shape * parameters[:, self.rate_column] - share
+            # d, by its logarithm
+            if prior.learns_rate:
+                of_rate, rate_slope = prior.log_rate_density(parameters[:, self.rate_column])
+                value += of_rate
                 scale_slope = 0.5 * (data_slope[:, :-1] * size[:, :-1]).sum(axis=(1, 2))
-                gradient = np.column_stack([gradient, scale_slope + prior.rate_shape - share])
+                gradient = np.column_stack([gradient, scale_slope + rate_slope])
 
             # noise ~ N+(0, size^2), by its logarithm
             if self._noise_size is not None:
@@ -177,8 +177,7 @@ class LogPosterior:
         factor = np.exp(0.5 * (parameters[:, self.rate_column] - log_rate))
         size = factor[:, None, None] * size
         density = self._unit.log_weight_density(size).reshape(len(size), -1).sum(axis=1)
-        density += (prior.rate_shape - 0.5 * size[0].size) * log_rate
-        density -= prior.rate_shape * np.exp(log_rate) / prior.d
+        density += prior.log_rate_density(log_rate)[0] - 0.5 * size[0].size * log_rate
         if self.problem.sign is not None:  # v of log(1 + e^v)
             size = np.abs(size) + np.log(-np.expm1(-np.abs(size)))
         moved = parameters.copy()
@@ -192,7 +191,7 @@ class LogPosterior:
         An unknown noise stays where it begins: as many bases as rows could do without any.
         """
         start, prior = np.full(self.n_parameters, 0.1), self.problem.hyperprior
-        if prior.rate_shape is not None:
+        if prior.learns_rate:
             start[self.rate_column] = np.log(prior.d)
         if self._noise_size is not None:
             start[-1] = np.log(_FIRST_NOISE * self._noise_size)
@@ -241,10 +240,11 @@ class LogPosterior:
             design[:, c, c : columns.size : n_scores] = A * columns[:, c]
         given, J = self.capped_precision(size[0]), np.abs(slope[0])
         diagonal = of_prior = (J**2 * given + J * (1.0 - J)).ravel()  # J = 1 without signs
-        if prior.rate_shape is not None:
+        if prior.learns_rate:
             design[:, :, len(diagonal)] = 0.5 * A[:, :-1] @ (scale[0] * size[0])[:-1]
-            share = prior.rate_shape * float(scale[0, 0, 0]) ** 2 / prior.d
-            diagonal = np.append(diagonal, max(share, 0.1))
+            d = float(scale[0, 0, 0]) ** 2
+            bend = prior.rate_spread**-2 if prior.rate_spread else prior.rate_shape * d / prior.d
+            diagonal = np.append(diagonal, max(bend, 0.1))
         if self._noise_size is not None:
             diagonal = np.append(diagonal, 2.0 * self.problem.n_obs)
         curved_design = np.einsum("ncd,ndp->ncp", hessian, design).reshape(-1, self.n_parameters)
@@ -275,7 +275,7 @@ class Coordinates:
 
     def __init__(self, density: LogPosterior, mode: Array) -> None:
         n_scores, end = density.problem.n_scores, density.rate_column
-        learned = density.problem.hyperprior.rate_shape is not None
+        learned = density.problem.hyperprior.learns_rate
         n_weights = end - 1 if n_scores == 1 and learned else 0
         self.density, self.column = density, end if learned else 0
         self.v, self.middle = slice(n_weights), mode[self.column]

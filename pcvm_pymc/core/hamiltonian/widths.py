@@ -58,7 +58,7 @@ class WidthSlice:
     def __call__(self, states: Array, rng: Generator) -> Array:
         """Return states, shape (n_chains, n_parameters + n_widths), of other widths; of several one moves."""
         n, first = len(states), self.density.n_parameters
-        learned = self.density.problem.hyperprior.rate_shape is not None
+        learned = self.density.problem.hyperprior.learns_rate
         share = rng.random(n) if learned else np.zeros(n)
         direction = np.zeros(states.shape[1])
         direction[first + rng.integers(states.shape[1] - first)] = 1.0

@@ -14,7 +14,9 @@ from pcvm_pymc.core.pieces.validation import check_real
 PRUNING_PRECISION = 1e12  # nu of chen2009, appendix C: expected precisions above it are pruned
 WEIGHT_CUTOFF = 1.0 / PRUNING_PRECISION  # sizes below which an improper prior's density is constant
 LATENT_SIZE = 2.0  # default of the prior median size of the centred latent function
-RATE_SHAPE = 0.5  # of the hyperprior of d, where that is learned
+RATE_SHAPE = 0.5  # of a learned d under signs of labels, where it is Gamma
+RATE_SPREAD = 2.5  # of the logarithm of a learned d without signs, where it is log-normal
+SCALE_SPREAD = 0.7  # standard deviation of a weak prior of log sqrt(d / c), the scale of a mode
 _LOG_2, _LOG_2PI = np.log(2.0), np.log(2.0 * np.pi)
 
 
@@ -33,14 +35,15 @@ class Hyperprior:
         scale-free density ``|w|^-(2c+1)``, which only the EM can use; then ``c > -1/2``.
     e, f : float
         The same for the bias.
-    rate_shape : float, optional
-        Makes d unknown, with a Gamma hyperprior of this shape and of mean `d`, so that the data set the scale
-        of the weights. Jointly with the weights d has no mode: see `Problem.for_mode`.
+    rate_shape, rate_spread : float, optional
+        Either makes d unknown, so that the data set the scale: with a Gamma hyperprior of this shape and of
+        mean `d`, or a log-normal one of median `d`, whose log d has this standard deviation. Jointly with the
+        weights d has no mode: see `pcvm_pymc.core.marginal`.
 
     Raises
     ------
     ValueError
-        If a value is not finite, a rate is negative, or a shape is too small for its rate.
+        If a value is not finite, a rate negative, a shape too small for its rate, or d has two hyperpriors.
 
     References
     ----------
@@ -58,6 +61,7 @@ class Hyperprior:
     e: float
     f: float
     rate_shape: float | None = None
+    rate_spread: float | None = None
 
     def __post_init__(self) -> None:
         for name, rate_name in (("c", "d"), ("e", "f")):
@@ -66,15 +70,13 @@ class Hyperprior:
             check_real(rate_name, rate, closed=True)
             least = 0.0 if rate > 0 else -0.5
             if shape <= least:
-                raise ValueError(
-                    f"{name}={shape} must be greater than {least} when {rate_name}={rate}; see jeffreys()"
-                )
-        if self.rate_shape is not None:
-            check_real("rate_shape", self.rate_shape)
-            if self.d == 0:
-                raise ValueError(
-                    f"rate_shape={self.rate_shape} with d={self.d}: needed both positive, or rate_shape=None"
-                )
+                fault = f"{name}={shape} must be greater than {least} when {rate_name}={rate}"
+                raise ValueError(f"{fault}; see jeffreys()")
+        given = {"rate_shape": self.rate_shape, "rate_spread": self.rate_spread}
+        for name, number in ((name, x) for name, x in given.items() if x is not None):
+            check_real(name, number)
+            if self.d == 0 or None not in given.values():
+                raise ValueError(f"d={self.d} with {given}; needed d > 0 and one of them, or none")
 
     @classmethod
     def jeffreys(cls) -> Self:
@@ -94,9 +96,8 @@ class Hyperprior:
     def plug_in(cls) -> Self:
         """Return the proper hyperprior (5, 5) for weights and (1, 1) for the bias, for the MAP.
 
-        Its mode is among the best by log loss in ``notebooks/hyperprior_comparison.ipynb``, with most
-        weights non-zero; the classifiers take it at several scales. The posterior is overconfident under it:
-        sample with `learned`.
+        Its mode is among the best by log loss in ``notebooks/hyperprior_comparison.ipynb``; the classifiers
+        take it at several scales. The posterior is overconfident under it: sample with `learned`.
         """
         return cls(5.0, 5.0, 1.0, 1.0)
 
@@ -120,12 +121,12 @@ class Hyperprior:
 
     @classmethod
     def learned(cls, Phi: Array, signs: Array | None, *, latent_size: float = LATENT_SIZE) -> Self:
-        """Return the hyperprior for sampling whose scale is left to the data: d has a wide Gamma hyperprior.
+        """Return the hyperprior whose scale is left to the data: d has a wide hyperprior.
 
         Of those tried it predicts best (``benchmarks/README.md``), and depends least on the number of bases.
-        Where all weights of a class have one sign, c = 1/2: many weights near zero, few large; more mass far
-        from zero would tilt the latent function towards a density estimate of each class. Weights of either
-        sign, which cancel, have c = 5, as for `plug_in`.
+        Where all weights of a class have one sign, d is Gamma and c = 1/2: many weights near zero, few large;
+        more mass far from zero would tilt the latent function towards a density estimate of each class.
+        Weights of either sign, which cancel, have c = 5, as for `plug_in`, and a log-normal d.
 
         Parameters
         ----------
@@ -135,7 +136,8 @@ class Hyperprior:
             Prior median size of the centred latent function where d is at its mean.
         """
         c = 5.0 if signs is None else 0.5
-        return replace(cls._scaled(c, Phi, signs, latent_size), rate_shape=RATE_SHAPE)
+        of_rate = {"rate_spread": RATE_SPREAD} if signs is None else {"rate_shape": RATE_SHAPE}
+        return replace(cls._scaled(c, Phi, signs, latent_size), **of_rate)
 
     @classmethod
     def _scaled(cls, c: float, Phi: Array, signs: Array | None, latent_size: float) -> Self:
@@ -152,9 +154,28 @@ class Hyperprior:
         return min(self.c, self.d, self.e, self.f) > 0
 
     @property
+    def learns_rate(self) -> bool:
+        """Whether d is unknown."""
+        return self.rate_shape is not None or self.rate_spread is not None
+
+    @property
     def has_mode(self) -> bool:
         """Whether EM finds a mode: not with an unknown scale."""
-        return self.rate_shape is None
+        return not self.learns_rate
+
+    def at_rate(self, d: float) -> Self:
+        """Return the prior whose d is known."""
+        return replace(self, d=float(d), rate_shape=None, rate_spread=None)
+
+    def log_rate_density(self, log_d: Any) -> tuple[Any, Any]:
+        """Return the log density of log d, of an unknown d, and its slope in log d."""
+        away: Any = log_d - np.log(self.d)
+        if (spread := self.rate_spread) is not None:
+            constant = -0.5 * _LOG_2PI - np.log(spread)
+            return constant - 0.5 * (away / spread) ** 2, -away / spread**2
+        shape: Any = self.rate_shape
+        share = shape * np.exp(away)
+        return shape * (np.log(shape) + away) - gammaln(shape) - share, shape - share
 
     @property
     def holds_zeros(self) -> bool:
@@ -278,6 +299,7 @@ class Laplace:
     holds_zeros: ClassVar[bool] = True
     holds_zero_bias: ClassVar[bool] = True
     rate_shape: ClassVar[None] = None
+    learns_rate: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_real("gamma", self.gamma)
@@ -361,6 +383,7 @@ class HalfHorseshoe:
     is_proper: ClassVar[bool] = True
     has_mode: ClassVar[bool] = False
     rate_shape: ClassVar[None] = None
+    learns_rate: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name in ("global_scale", "slab", "e", "f"):
@@ -400,7 +423,7 @@ def named_prior(
 
     ``"student"`` is `Hyperprior.default` for basis functions `Phi`; `gamma` is that of ``"laplace"``.
     """
-    if isinstance(prior, Laplace) or (isinstance(prior, Hyperprior) and prior.rate_shape is None):
+    if isinstance(prior, Laplace) or (isinstance(prior, Hyperprior) and prior.has_mode):
         return prior
     if isinstance(prior, str) and prior in PRIORS:
         if prior == "laplace":
@@ -460,8 +483,3 @@ def _mixture_constant(shape: float, rate: float) -> np.float64:
     """Return the logarithm of what normalises it: as long to compute as the density of 100 weights."""
     out: np.float64 = gammaln(shape + 0.5) - gammaln(shape) - 0.5 * (_LOG_2PI + np.log(rate))
     return out
-
-
-def log_gamma_density[T: (Array, np.float64, float)](value: T, shape: float, rate: float) -> T:
-    """Return the log density of Gamma(shape, rate)."""
-    return shape * np.log(rate) - gammaln(shape) + (shape - 1) * np.log(value) - rate * value
