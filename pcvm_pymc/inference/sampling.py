@@ -217,7 +217,9 @@ def _report(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> None:
     Judged are the latent function, and what is unknown besides weights and bias, which can replace one
     another: single ones mix worse, and predictions do not depend on it.
     """
-    if tree["posterior"].attrs["sampler"].startswith("NUTS"):  # others take shorter steps now and then
+    if (
+        tree["posterior"].attrs["sampler"].startswith("NUTS")
+    ):  # others take shorter steps now and then
         log_warnings([*warn_divergences(tree), *warn_treedepth(tree)])
     posterior = results.under_our_names(tree)["posterior"].to_dataset()
     if posterior.sizes["draw"] < 100 or posterior.sizes["chain"] < 2:
