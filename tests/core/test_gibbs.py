@@ -7,7 +7,6 @@ from calibration import N_DRAWS, assert_normal, assert_uniform, truncated_scores
 from hypothesis import given, settings
 from problems import awkward_data, blobs, refused
 from scipy import stats
-from scipy.special import log_ndtr
 
 from pcvm_pymc.core.gibbs import GibbsChains, GibbsProblem, GibbsState, advance, responses
 from pcvm_pymc.core.gibbs.chain import run
@@ -112,32 +111,6 @@ def test_compiled_sweeps_return_several_times_a_second():
         advance(p, state, rng, draws=1, thin=10**12, between=between)
     assert state.chunk > 1000  # and not after every sweep
     assert np.median(np.diff(calls)[-3:]) < 1.0
-
-
-def test_one_basis_against_quadrature():
-    """A posterior of one weight, bias and learned d, small enough to integrate on a grid."""
-    Phi, label, sign = np.array([[1.0], [0.4], [0.1]]), np.array([1.0, 1.0, -1.0]), np.array([1.0])
-    prior = Hyperprior(2.0, 0.5, 2.0, 1.0, rate_shape=3.0)
-    p = GibbsProblem.of(Problem(Phi, label, sign, prior))
-    x, b, r = np.linspace(-9, 5, 160), np.linspace(-14, 14, 221), np.linspace(-6, 2.5, 50)
-    size = np.exp(x)
-    latent = size[:, None, None] * Phi[:, 0] + b[:, None]
-    log_p = log_ndtr(label * latent).sum(axis=-1)[:, :, None]
-    log_p = log_p + np.array([prior.log_bias_density(each) for each in b])[:, None]
-    of_sizes = [replace(prior, d=np.exp(each)).log_weight_density(size) + x for each in r]
-    log_p = log_p + np.stack(of_sizes, axis=-1)[:, None, :]
-    log_p += prior.rate_shape * (r - np.exp(r) / prior.d)
-    density = np.exp(log_p - log_p.max())
-    density /= density.sum()
-    rng = np.random.default_rng(0)
-    state = p.start(rng)
-    advance(p, state, rng, draws=1, thin=500)
-    sizes, bias, rate = advance(p, state, rng, draws=40_000, thin=3)
-    u = []
-    for draws, axis, grid in ((np.log(sizes[:, 0]), 0, x), (bias, 1, b), (np.log(rate), 2, r)):
-        marginal = density.sum(axis=tuple({0, 1, 2} - {axis}))
-        u.append(np.interp(draws, grid, np.cumsum(marginal) - 0.5 * marginal))
-    assert_uniform(np.column_stack(u))
 
 
 def test_a_learned_scale_of_which_little_is_known():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
-from calibration import assert_means, assert_uniform, posterior_on_a_grid
+from calibration import assert_means, posterior_on_a_grid
 from problems import blobs, log_normal_density
 from scipy.optimize import approx_fprime
 from scipy.special import ndtr
@@ -128,22 +128,6 @@ def test_a_width_stays_where_its_prior_has_a_density(shape):
     width = advance(problem, problem.start(rng), rng, draws=100)[3]
     assert ((width > 0.95) & (width < 1.05)).all()
     assert min(len(np.unique(each)) for each in np.atleast_2d(width.T)) > 5
-
-
-@pytest.mark.parametrize("prior", [FIXED, LEARNED], ids=["fixed", "learned"])
-def test_labels_that_say_nothing_leave_the_prior(prior):
-    """Labels that are all but always noise: width, sizes and d are to have their prior's law."""
-    X, label = blobs(8, n_features=2, seed=3)
-    squared, rng = squared_distances(X, X), np.random.default_rng(1)
-    moves = WidthMoves(squared, (0.1, 10.0), log_normal_density)
-    args = rbf(squared, 1.0), label, label.copy(), prior, NoisyProbit(0.5 - 1e-9)
-    problem = GibbsProblem.of(Problem(*args, moves=moves))
-    state = problem.start(rng)
-    advance(problem, state, rng, draws=1, thin=100)
-    size, _, rate, width = advance(problem, state, rng, draws=4000, thin=5)
-    scale = np.sqrt(rate / prior.c)
-    uniform = 2 * student(2 * prior.c).cdf(size[:, 0] / scale) - 1
-    assert_uniform(np.column_stack([lognorm(0.5).cdf(width), uniform]))
 
 
 # --- the joint move of the visible weights: its forces, its way back, the law it keeps ------------

@@ -9,7 +9,6 @@ from problems import blobs, log_normal_density
 from scipy import stats
 
 from pcvm_pymc.core.em.widths import FeatureWidthMoves, WidthMoves
-from pcvm_pymc.core.gibbs import GibbsChains, GibbsProblem
 from pcvm_pymc.core.hamiltonian import HamiltonianChains, LogPosterior
 from pcvm_pymc.core.hamiltonian import chains as kernel
 from pcvm_pymc.core.hamiltonian import density as of_density
@@ -149,18 +148,16 @@ def test_states_out_of_all_bounds_have_density_zero():
     assert not gradient[1].any()
 
 
-def test_its_draws_have_gibbs_means():
-    of = problem(likelihoods.NoisyProbit(0.1), signed=True)
-    chains = HamiltonianChains(LogPosterior(of), np.random.default_rng(73))
-    gibbs, draws = GibbsChains(GibbsProblem.of(of), np.random.default_rng(74)), []
-    for each, thin in ((chains, 1), (gibbs, 5)):
-        each.warm_up(300 * thin)
-        draws.append(of.latent(each.draw(2000, thin)[0])[..., 0])
-    assert 0.5 < np.mean([chains.transition()[:, 1] for _ in range(200)]) < 0.99
-    away = draws[0] - draws[0].mean(axis=(0, 1))
+def test_chains_take_long_steps():
+    chains = HamiltonianChains(
+        LogPosterior(PROBLEMS["signed, noisy labels"]), np.random.default_rng(73)
+    )
+    chains.warm_up(300)
+    values, known = chains.draw(1000)
+    assert 0.5 < known["acceptance_rate"].mean() < 0.99
+    draws = chains.density.problem.latent(values)[..., 0]
+    away = draws - draws.mean(axis=(0, 1))
     assert ((away[:, 1:] * away[:, :-1]).mean((0, 1)) < 0.7 * np.square(away).mean((0, 1))).all()
-    middle = np.mean([np.mean(one, axis=(0, 1)) for one in draws], axis=0)
-    assert_same_law(*(np.concatenate([one, abs(one - middle)], axis=2) for one in draws))
 
 
 @pytest.mark.parametrize("most", [400, 0], ids=["whitened together", "class by class"])
@@ -257,8 +254,7 @@ def test_weights_that_follow_a_width_have_the_volume_of_its_coordinates(name):
     np.testing.assert_allclose(np.stack(again), np.stack(x), atol=1e-7)
     np.testing.assert_allclose(same, value, atol=1e-8)
     wanted = replace(follow.density, design=follow.designs(there))(there)[0]
-    wanted += away[:, n:].sum(axis=1) + stats.norm(0, 0.5).logpdf(away[:, n:]).sum(axis=1)
-    wanted -= away[:, n:].sum(axis=1)
+    wanted += stats.norm(0, 0.5).logpdf(away[:, n:]).sum(axis=1)
     for k, state in enumerate(away):
         flat = np.concatenate([each[k, :, 0] for each in x])
 
@@ -289,10 +285,6 @@ def test_chains_from_other_widths_agree(name):
     wanted = replace(chains.density, design=designs)(at)[0]
     wanted += stats.norm(0.0, 0.5).logpdf(at[:, n:]).sum(axis=1)
     np.testing.assert_allclose(known["lp"][:, -1], wanted, rtol=1e-9)
-    last = of.latent(values)[:, -1]
-    for design, k in zip(designs, range(4), strict=True):
-        weight = np.vstack([values.weight[k, -1], values.bias[k, -1]])
-        np.testing.assert_allclose(last[k], design @ weight, atol=1e-12)
     width = np.log(values.width.reshape(4, 300, -1))
     latent = of.latent(values)[:, :, ::4, 0]
     both = np.concatenate([width, np.abs(width), latent], axis=2)

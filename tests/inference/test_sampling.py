@@ -29,25 +29,18 @@ def small(seed=40, n=20, **options):
     return pcvm.pcvm_model(X, (label > 0).astype(int), **{"width": 1.2, **options})
 
 
-def agreeing(build, *args, **options):
-    given = {"width": 1.0, "hyperprior": pcvm.Hyperprior(1.0, 0.1, 0.5, 1.0), **options}
-    return lambda: build(*args, **given)
-
-
-RIPLEY = ripley_mixture(50, random_state=1)
+PRIOR = pcvm.Hyperprior(1.0, 0.1, 0.5, 1.0)
 WIDTH, WIDTHS = (pm.LogNormal.dist(0.0, 0.5, shape=shape) for shape in ((), 2))
-CURVE = np.sin(RIPLEY[0][:, 0] * 3.0) + 0.2 * np.random.default_rng(0).normal(size=50)
 FREE = {"signs": "both", "basis": 8}
 AGREE = {
-    "signs": ("gibbs", "hmc", agreeing(pcvm.pcvm_model, *RIPLEY)),
-    "width": ("gibbs", "nuts", agreeing(pcvm.pcvm_model, *RIPLEY, width=WIDTH)),
-    "widths": ("gibbs", "nuts", agreeing(pcvm.pcvm_model, *RIPLEY, width=WIDTHS)),
-    "free, width": ("hmc", "nuts", agreeing(pcvm.pcvm_model, *RIPLEY, width=WIDTH, **FREE)),
-    "noise": ("hmc", "nuts", agreeing(pcvm.rvm_model, RIPLEY[0], CURVE)),
+    "width": ("gibbs", "pcvm_model", {"width": WIDTH}),
+    "widths": ("gibbs", "pcvm_model", {"width": WIDTHS}),
+    "free, width": ("hmc", "pcvm_model", {"width": WIDTH, **FREE}),
+    "noise": ("hmc", "rvm_model", {"width": 1.0}),
     "noise, learned, width": (
         "hmc",
-        "nuts",
-        agreeing(pcvm.rvm_model, RIPLEY[0], CURVE, width=WIDTH, hyperprior="learned", basis=8),
+        "rvm_model",
+        {"width": WIDTH, "hyperprior": "learned", "basis": 8},
     ),
 }
 
@@ -56,12 +49,13 @@ AGREE = {
 @pytest.mark.parametrize("case", AGREE)
 def test_samplers_agree(case):
     """On the latent function, an unknown width and noise, by the ranks of pooled draws."""
-    *methods, build = AGREE[case]
-    model = build()
-    few = {"nuts": {"chains": 2, "draws": 1000}}
+    (X, label), (method, build, options) = ripley_mixture(50, random_state=1), AGREE[case]
+    if build == "rvm_model":
+        label = np.sin(3.0 * X[:, 0]) + 0.2 * np.random.default_rng(0).normal(size=50)
+    model = getattr(pcvm, build)(X, label, **{"hyperprior": PRIOR, **options})
     trees = [
-        pcvm.sample(model, method=each, random_seed=1, **few.get(each, {"draws": 2000}), **QUIET)
-        for each in methods
+        pcvm.sample(model, method=method, draws=2000, random_seed=1, **QUIET),
+        pcvm.sample(model, method="nuts", chains=2, draws=1000, random_seed=2, **QUIET),
     ]
     for name in ("latent", *{"width", "noise"} & set(model.named_vars)):
         draws = [tree["posterior"][name].values for tree in trees]
@@ -81,13 +75,16 @@ BY_HMC = {
 
 @pytest.mark.parametrize("case", BY_HMC)
 def test_log_likelihoods_are_those_of_the_model(case):
-    model = BY_HMC[case](*blobs(20, seed=44))
+    X, label = blobs(20, seed=44)
+    model = BY_HMC[case](X, label)
     tree = pcvm.sample(model, draws=10, tune=20, chains=2, max_iter=40, random_seed=1, **QUIET)
     assert tree["posterior"].attrs["sampler"].startswith("Hamiltonian Monte Carlo")
     options = {"extend_inferencedata": False, "progressbar": False}
     with model:
         wanted = pm.compute_log_likelihood(tree, **options)
-    own = tree["log_likelihood"]
+    own, latent = tree["log_likelihood"], tree["posterior"]["latent"].values
+    again = pcvm.predict(tree, X)["predictions"]["latent"]
+    np.testing.assert_allclose(again, latent, rtol=1e-7, atol=1e-8)
     assert set(own.data_vars) == set(wanted.data_vars)
     for name, values in wanted.data_vars.items():
         # the multinomial probit's integrals have six digits
@@ -146,16 +143,6 @@ def test_the_step_refuses_what_it_would_not_move_and_em_what_has_no_mode():
     refused(r"HalfHorseshoe.* has no mode that EM could find", map_result, horseshoe)
 
 
-def test_pymcs_step_moves_an_unknown_width():
-    model = small(width=pm.LogNormal.dist(0.0, 0.5), hyperprior=pcvm.Hyperprior(1.0, 0.1, 0.5, 1.0))
-    step, point = pcvm.PCVMGibbs(model=model, rng=1), model.initial_point()
-    widths = []
-    for _ in range(30):
-        point, _ = step.step(point)
-        widths.append(point["width_log__"])
-    assert len(np.unique(widths)) > 15
-
-
 OF_LABELS, OF_EITHER = "signs of labels and latent responses", "weights of either sign"
 AUTO_CASES = [
     ({}, "gibbs", OF_LABELS),
@@ -184,27 +171,22 @@ def test_auto_says_which_and_why(options, method, reason):
             refused("nuts|NUTS", pcvm.sample, model, method=each, draws=10, **QUIET)
 
 
-X20, TWO = blobs(20, seed=40)
-REGRESSION, NOISE = X20[:, 0], pm.HalfNormal.dist(0.3)
 OTHER_ROWS = [
-    (pcvm.mpcvm_model, np.arange(20) % 3, {}, "hmc"),
-    (pcvm.mpcvm_model, np.arange(20) % 3, {"precision": "joint"}, "nuts"),
-    (pcvm.mrvm_model, np.arange(20) % 3, {}, "hmc"),
-    (pcvm.mrvm_model, np.arange(20) % 3, {"shared": True}, "hmc"),
-    (pcvm.sparse_probit_model, TWO, {}, "hmc"),
-    (pcvm.sparse_probit_model, TWO, {"prior": "student"}, "hmc"),
-    (pcvm.rvm_model, TWO, {"likelihood": "logit"}, "hmc"),
-    (pcvm.rvm_model, REGRESSION, {}, "hmc"),
-    (pcvm.rvm_model, REGRESSION, {"noise": 0.3, "width": WIDTH}, "hmc"),
-    (pcvm.rvm_model, REGRESSION, {"noise": NOISE}, "nuts"),
-    (pcvm.rvm_model, REGRESSION, {"sample_weight": np.arange(1.0, 21.0)}, "hmc"),
-    (pcvm.rvm_model, REGRESSION, {"likelihood": "student-t"}, "hmc"),
+    ("mrvm_model", {"shared": True}, "hmc"),
+    ("mrvm_model", {"precision": "joint"}, "nuts"),
+    ("sparse_probit_model", {}, "hmc"),
+    ("rvm_model", {}, "hmc"),  # of unknown noise
+    ("rvm_model", {"width": WIDTH, "sample_weight": np.arange(1.0, 21.0)}, "hmc"),
+    ("rvm_model", {"likelihood": "student-t"}, "hmc"),
+    ("rvm_model", {"noise": pm.HalfNormal.dist(0.3)}, "nuts"),
 ]
 
 
-@pytest.mark.parametrize(("build", "target", "options", "method"), OTHER_ROWS)
-def test_every_row_has_its_sampler(build, target, options, method):
-    model = build(X20, target, **options)
+@pytest.mark.parametrize(("build", "options", "method"), OTHER_ROWS)
+def test_weights_of_either_sign_are_drawn_along_trajectories(build, options, method):
+    X, label = blobs(20, seed=40)
+    target = {"rvm_model": X[:, 0], "mrvm_model": np.arange(20) % 3}.get(build, label)
+    model = getattr(pcvm, build)(X, target, **options)
     assert choose_method(model)[0] == method
     words = "'gibbs' does not take; use .*hmc" if method == "hmc" else "use method='nuts'"
     refused(words, pcvm.sample, model, method="gibbs", quiet=True)

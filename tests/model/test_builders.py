@@ -15,6 +15,7 @@ from pcvm_pymc import HalfHorseshoe, Hyperprior, new_data, pcvm_latent, pcvm_mod
 from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.centres import choose_means
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.priors import prior_latent_size
 from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.inference.prediction import latent_draws
 from pcvm_pymc.model.bases import as_piece
@@ -412,11 +413,11 @@ def test_a_hyperprior_by_its_name(name):
 
 def test_learned_scales_of_other_models():
     classes = np.arange(len(X)) % 3
-    for build, target in ((mpcvm_model, classes), (mrvm_model, classes), (rvm_model, X[:, 0])):
-        known, unknown = (
-            find_parts(build(X, target, width=1.3, hyperprior=name)).hyperprior
-            for name in ("default", "learned")
-        )
-        assert (unknown.c, unknown.f) == (known.c, known.f)
-        assert unknown.d == pytest.approx(known.d)
+    of_free = (mrvm_model, classes, 5.0), (rvm_model, X[:, 0], 5.0)
+    for build, target, c in ((mpcvm_model, classes, 1.0), *of_free):
+        models = [build(X, target, width=1.3, hyperprior=name) for name in ("default", "learned")]
+        Phi, (known, unknown) = basis_of(models[0]), (find_parts(x).hyperprior for x in models)
+        assert (unknown.c, unknown.f) == (c, known.f)
+        sizes = [np.sqrt(x.d / x.c) * prior_latent_size(Phi, None, x.c) for x in (known, unknown)]
+        assert sizes[0] == pytest.approx(sizes[1])  # of the latent function
         assert unknown.rate_shape is not None

@@ -99,22 +99,6 @@ def test_bad_input_is_refused():
     refused("shape", pcvm.find_map_em, pcvm.mpcvm_model(FEW, FEW_Y), start=start, progressbar=False)
 
 
-def test_draws_have_what_arviz_needs_and_nuts_has():
-    X, _, y = three_blobs(18)
-    model = pcvm.mpcvm_model(X, y, width=1.5)
-    result = pcvm.sample(model, draws=50, max_iter=100, random_seed=0, quiet=True)
-    posterior = result["posterior"]
-    assert posterior["weight"].dims == ("chain", "draw", "basis", "class")
-    assert posterior["bias"].dims == ("chain", "draw", "class")
-    assert posterior["latent"].dims == ("chain", "draw", "obs", "class")
-    assert list(posterior["class"].values) == ["a", "b", "c"]
-    assert (posterior["weight"] * result["constant_data"]["signs"] >= 0).all()
-    probability = pcvm.predict(result, X)["predictions"]["probability"]
-    np.testing.assert_allclose(probability.sum("class"), 1.0, atol=1e-6)
-    assert list(probability["class"].values) == ["a", "b", "c"]
-    assert len(az.summary(result, var_names=["bias"])) == 3
-
-
 def test_a_number_of_bases_is_chosen_within_each_class():
     X, _, y = three_blobs(30)
     for build in (pcvm.mpcvm_model, pcvm.mrvm_model):
