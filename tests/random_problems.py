@@ -290,13 +290,9 @@ def leave_one_out_randomly(seed):
 
 
 def gibbs_randomly(seed):
-    """Draw some sweeps of a random problem of two or more classes; return what is wrong."""
+    """Draw some sweeps of a random problem; return what is wrong."""
     rng = np.random.default_rng([seed, 5])
-    if seed % 4 == 0:
-        problem = replace(classes_of(seed, rng), bias="prior")
-    else:
-        likelihood = "label noise" if seed % 4 == 1 else "probit"
-        _, problem = problem_of(seed, likelihood=likelihood)
+    _, problem = problem_of(seed, likelihood="probit" if seed % 4 < 2 else "label noise")
     problem = replace(problem, hyperprior=PRIORS[seed % 2])
     given = GibbsProblem.of(problem)
     size, bias, rate = advance(given, given.start(rng), rng, draws=5, thin=2)

@@ -22,10 +22,10 @@ import pcvm_pymc as pcvm
 from pcvm_pymc.core.design import ArrayRows
 from pcvm_pymc.core.design import StreamedDesign as Chunks
 from pcvm_pymc.core.em import fit_em, log_posterior
-from pcvm_pymc.core.family import check_solver, systems_of
-from pcvm_pymc.core.gibbs.responses import AUGMENTED
+from pcvm_pymc.core.family import AUGMENTED, check_solver, sampler_of, systems_of
 from pcvm_pymc.core.pieces.kernels import KERNELS, RBF, Radial
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
+from pcvm_pymc.inference.sampling import choose_method
 from pcvm_pymc.model.build import build
 from pcvm_pymc.model.read import read
 from pcvm_pymc.model.steps import PointMap
@@ -41,7 +41,7 @@ NUISANCE = {
 }
 PRIORS = {"gamma": pcvm.Hyperprior(2.0, 0.3, 1.5, 0.7), "laplace": pcvm.Laplace(2.5)}
 STORES = (".zarr", ".nc")
-SOLVERS = ("em", "evidence", "bottom-up", "gibbs")
+SOLVERS = ("em", "evidence", "bottom-up", "gibbs", "hmc")
 
 X, LABEL = blobs(36, seed=5, fixed=True)
 RNG = np.random.default_rng(0)
@@ -226,9 +226,10 @@ def test_the_cores_log_posterior_is_the_models(key, likelihood, prior):
 @every_case
 def test_solvers_that_no_row_of_the_pieces_allows_are_refused_by_name(key, likelihood, prior):
     problem = problem_of(key, likelihood, prior)
-    rows = systems_of(problem)
+    taken = {"hmc", sampler_of(problem)[0]}
+    taken |= {each for row in systems_of(problem) for each in row.solvers}
     for solver in SOLVERS:
-        if any(solver in (*row.solvers, *row.samplers) for row in rows):
+        if solver in taken:
             check_solver(problem, solver)
             continue
         with pytest.raises(ValueError, match=f"which '{solver}' does not take; use ") as error:
@@ -351,7 +352,7 @@ def draws_of(key, likelihood, prior, **options):
     bias = posterior["bias"].transpose("draw", ...).values
     latent = np.stack([RBF(WIDTH)(X, X) @ weight[i] + bias[i] for i in rows])
     np.testing.assert_allclose(posterior["latent"].transpose("draw", "obs", ...), latent, atol=1e-8)
-    piece, target = piece_of(likelihood), read(model, "nuts").label
+    piece, target = piece_of(likelihood), read(model, "sampling").label
     (found,) = tree["log_likelihood"].to_dataset().isel(chain=0).data_vars.values()
     wanted = np.stack([piece.log_density(each, target) for each in latent])
     np.testing.assert_allclose(found.transpose("draw", "obs"), wanted, rtol=1e-5, atol=1e-7)
@@ -360,15 +361,20 @@ def draws_of(key, likelihood, prior, **options):
 
 
 @every_case
-def test_gibbs_samples_or_is_refused_by_name(key, likelihood, prior):
-    """Where the row has Gibbs and the responses can be drawn; else the refusal names row or piece."""
-    row = pcvm.FAMILY[key]
-    if "gibbs" in row.samplers and prior == "gamma" and likelihood in AUGMENTED:
-        tree = draws_of(key, likelihood, prior, method="gibbs", max_iter=60)
-        assert tree["posterior"].attrs["sampler"].startswith("Gibbs")
-        return
-    names = row.name if "gibbs" not in row.samplers else f"a {likelihood}|a {prior} prior"
-    refused(names, pcvm.sample, model_of(key, likelihood, prior), method="gibbs", quiet=True)
+def test_every_row_samples_by_itself_and_other_methods_are_refused_by_name(key, likelihood, prior):
+    """Gibbs where the responses can be drawn and signs are those of labels, else along trajectories."""
+    row, model = pcvm.FAMILY[key], model_of(key, likelihood, prior)
+    by_gibbs = row.signs is not None and likelihood in AUGMENTED and prior == "gamma"
+    best, name = ("gibbs", "Gibbs") if by_gibbs else ("hmc", "Hamiltonian Monte Carlo")
+    assert choose_method(model)[0] == best
+    tree = draws_of(key, likelihood, prior, max_iter=60)
+    assert tree["posterior"].attrs["sampler"].startswith(name)
+    if by_gibbs:
+        tree = draws_of(key, likelihood, prior, method="hmc", max_iter=60)
+        assert tree["posterior"].attrs["sampler"].startswith("Hamiltonian")
+    else:
+        words = f"a {likelihood} likelihood.*{row.name}.*'gibbs' does not take; use .*hmc or nuts"
+        refused(words, pcvm.sample, model, method="gibbs", quiet=True)
 
 
 @pytest.mark.slow

@@ -131,7 +131,7 @@ def test_any_index_goes_from_the_model_to_the_file_and_back(name, tmp_path, capl
 
 
 @pytest.mark.parametrize("name", ["dates", "levels", "time zone", "tuples"])
-@pytest.mark.parametrize("method", ["gibbs", "nuts"])
+@pytest.mark.parametrize("method", ["hmc", "nuts"])
 def test_draws_of_any_index_come_back(name, method, tmp_path):
     table = TABLE.set_axis(INDEX[name][0])
     model = pcvm.pcvm_model(table, Y.to_numpy(), width=1.2, basis=4, signs="both")

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -106,13 +106,15 @@ def run_chains(problem: Problem, run: Run, rng: np.random.Generator) -> Drawn:
     """Run chains, in rounds of ever more iterations a draw, until they converge or reach ``max_iter``.
 
     The first round becomes warm-up where it is not enough; states of later ones stay, or every other one. An
-    interrupt (Ctrl-C) ends the chains: what was drawn by then is returned; before any draw it is raised.
+    interrupt (Ctrl-C) ends the chains: the last whole round is returned, or what was drawn of the first;
+    before any draw it is raised.
     """
     # the first round keeps enough states to judge convergence, if `thin` allows
     least = min(run.enough // run.draws, run.thin)
     share = next(n for n in range(least, run.thin + 1) if run.thin % n == 0)
     step, n_states, n_iter = run.thin // share, run.draws * share, run.tune
     kept: list[tuple[Values, dict[str, Array]]] = []
+    whole: Drawn | None = None
     with progress_bars(run.progressbar and not run.quiet, *_PROGRESS) as progress:
         task = progress.add_task("", total=None, name=run.method, thin=run.thin)
         try:
@@ -129,7 +131,7 @@ def run_chains(problem: Problem, run: Run, rng: np.random.Generator) -> Drawn:
                         task, completed=n_iter, thin=n_states * step // run.draws, **now
                     )
                 every = max(n_states // run.draws, 1)
-                drawn = _drawn(problem, kept, every, step=step, n_iter=n_iter)
+                whole = drawn = _drawn(problem, kept, every, step=step, n_iter=n_iter)
                 more = n_states * step * (2 if n_states * step == run.draws * run.thin else 1)
                 with keeping(drawn):
                     if _is_enough(drawn) or n_iter + more > run.max_iter:
@@ -141,6 +143,8 @@ def run_chains(problem: Problem, run: Run, rng: np.random.Generator) -> Drawn:
                 else:
                     step, kept = 2 * step, [_joined(kept, lambda x: x[:, 1::2])] if kept else []
         except KeyboardInterrupt:
+            if whole is not None:
+                return replace(whole, is_whole=False)
             if not kept:
                 raise
             every = max(n_states // run.draws, 1)

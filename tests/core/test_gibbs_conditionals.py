@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from calibration import FALSE_ALARM, N_DRAWS, Law, assert_normal, spread_p_value, truncated_scores
 from scipy import stats
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
 from pcvm_pymc.core.gibbs import moves, responses
 from pcvm_pymc.core.gibbs.moves import Given, Parameters, Score
 from pcvm_pymc.core.gibbs.problem import make_columns
-from pcvm_pymc.core.gibbs.responses import augmented
-from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Probit
+from pcvm_pymc.core.pieces.likelihoods import NoisyProbit, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 
 PRIOR = Hyperprior(1.0, 0.4, 2.0, 1.0)
@@ -28,7 +27,11 @@ def parameters(prior):
 
 
 def given(label, prior, likelihood, rate=None):
-    return Given(label, parameters(prior), rate or prior.d, augmented(likelihood))
+    return Given(label, parameters(prior), rate or prior.d, flip_of(likelihood))
+
+
+def flip_of(likelihood):
+    return getattr(likelihood, "flip", 0.0)
 
 
 @pytest.mark.parametrize("factor", [0.95, 1.05])
@@ -65,10 +68,10 @@ def moved(law, rng, step, repeats):
 
 
 def drawn_responses(likelihood, latent, label, seed, n=N_DRAWS):
-    """Return draws given the latent values of a row, shape (n_scores, n)."""
-    rows, labels = np.repeat(np.reshape(latent, (-1, 1)), n, axis=1), np.full(n, label)
-    drawn, rng = np.empty_like(rows), np.random.default_rng(seed)
-    responses.draw_responses(augmented(likelihood), rows, labels, drawn, rng)
+    """Return draws given the latent value of a row."""
+    drawn, rng = np.empty(n), np.random.default_rng(seed)
+    labels = np.full(n, label)
+    responses.draw_responses(flip_of(likelihood), np.full(n, latent), labels, drawn, rng)
     return drawn
 
 
@@ -76,42 +79,20 @@ def drawn_responses(likelihood, latent, label, seed, n=N_DRAWS):
 @pytest.mark.parametrize("label", [-1, 1])
 def test_responses_to_labels(label, latent):
     drawn = drawn_responses(Probit(), latent, label, 2, 450_000)  # a spread 1 % wrong is noticed
-    assert_normal(truncated_scores(label * latent, label * drawn[0]))
+    assert_normal(truncated_scores(label * latent, label * drawn))
 
 
 @pytest.mark.parametrize("latent", [-30.0, -2.0, 0.4, 30.0])
 @pytest.mark.parametrize("flip", [0.0, 0.05, 0.4])
 def test_responses_to_labels_with_noise(flip, latent):
     """N(f, 1) times 1 - flip on the label's side of zero and flip on the other."""
-    m, t = -latent, -drawn_responses(NoisyProbit(flip), latent, -1, 3)[0]
+    m, t = -latent, -drawn_responses(NoisyProbit(flip), latent, -1, 3)
     above = (1 - flip) * ndtr(m - np.maximum(t, 0.0))
     beyond = above + flip * np.where(t < 0, ndtr(m - t) - ndtr(m), 0.0)
     assert_normal(-ndtri(beyond / ((1 - flip) * ndtr(m) + flip * ndtr(-m))))
     for sign, side in ((1, t > 0), (-1, t < 0)):  # each apart: the flipped are few
         if side.any():
             assert_normal(truncated_scores(sign * m, np.abs(t[side])))
-
-
-@pytest.mark.parametrize("latent", [(0.2, -0.4, 0.9), (-2.0, 3.0, 1.0), (0.0, 0.5)], ids=str)
-def test_responses_of_classes(latent):
-    """The own one's noise has the density phi(e) prod Phi(e + margin); the others are below."""
-    own, *others = drawn_responses(MultinomialProbit(len(latent)), latent, 0, 4)
-    grid, margin = np.linspace(-9.0, 12.0, 20_001), latent[0] - np.array(latent[1:])
-    law = Law(grid, -0.5 * grid**2 + log_ndtr(grid[:, None] + margin).sum(axis=1))
-    assert_normal(law.scores(own - latent[0]))
-    for value, other in zip(latent[1:], others, strict=True):  # own - other: a normal above zero
-        assert_normal(truncated_scores(own - value, own - other))
-
-
-def test_responses_of_classes_by_a_rough_mode(monkeypatch):
-    """The parabola at any point lies nowhere below the density: a bad one costs proposals alone."""
-    monkeypatch.setattr(responses, "mode_of_integrand", lambda margin: (0.2, 0.0, 0.0))
-    margin, rng = np.array([0.6, -0.7]), np.random.default_rng(14)
-    grid = np.linspace(-9, 12, 20_001)
-    draw = responses._draw_class_noise.py_func
-    drawn = np.array([draw(margin, np.empty(2), rng) for _ in range(N_DRAWS)])
-    law = Law(grid, -0.5 * grid**2 + log_ndtr(grid[:, None] + margin).sum(axis=1))
-    assert_normal(law.scores(drawn))
 
 
 # --- bias ---------------------------------------------------------------------------------------
@@ -127,7 +108,9 @@ def drawn_scores(basis, prior, response, old, n_draws=N_DRAWS):
     for i in range(n_draws):
         moves.write_latent(basis, sign, size, old, latent[i])
         biases[i] = old
-        moves.update_score(basis, known, Score(sign, size, biases[i], latent[i], response), rng)
+        moves.update_given_responses(
+            basis, known, Score(sign, size, biases[i], latent[i], response), rng
+        )
         sizes[i] = size
     np.testing.assert_allclose(latent, (sign * sizes) @ basis.Phi.T + biases, atol=1e-12)
     return biases[:, 0], latent - biases
@@ -173,12 +156,11 @@ def test_a_size_given_all_else(linear, bend):
 
 
 @pytest.mark.parametrize("direction", [-1.0, 1.0])
-@pytest.mark.parametrize(("floor", "linear", "bend"), [(0.2, 0.7, 1.5), (0.0, 3.0, 40.0)])
-def test_an_exchange_between_two_sizes(direction, floor, linear, bend):
+@pytest.mark.parametrize(("linear", "bend"), [(0.7, 1.5), (3.0, 40.0)])
+def test_an_exchange_between_two_sizes(direction, linear, bend):
     """Where the prior tells most, and where the responses do."""
     rng, first, second = np.random.default_rng(8), 0.6, 1.1
-    low = max(floor - first, floor - second if direction > 0 else -np.inf)
-    high = second - floor if direction < 0 else 30.0
+    low, high = -first, second if direction < 0 else 30.0
     t = np.linspace(low, high, 20_001)
     both = PRIOR.log_weight_density(np.stack([first + t, second + direction * t])).sum(axis=0)
     law = Law(t, both + linear * t - 0.5 * bend * t**2)
@@ -191,7 +173,7 @@ def test_an_exchange_between_two_sizes(direction, floor, linear, bend):
         size = np.array([first + at, second + direction * at])
         slope = (linear - bend * np.array([at])) / root
         args = (right, ones, border, sign, size, slope, 2.0, *prior, rng)
-        moves.transfer(0, 1, floor, *args)
+        moves.transfer(0, 1, *args)
         there = size[0] - first
         rest = size[1] - second - direction * there
         left.append((rest, slope[0] - (linear - bend * there) / root))
@@ -201,14 +183,12 @@ def test_an_exchange_between_two_sizes(direction, floor, linear, bend):
     assert np.abs(left).max() < 1e-9
 
 
-def small_problem(n_scores=1):
-    """Return sizes and latent values of a few rows, one row for each score, and labels."""
+def small_problem():
+    """Return sizes, a bias, latent values of a few rows, and labels."""
     rng = np.random.default_rng(9)
-    size, Phi = rng.uniform(0.3, 1.2, (n_scores, 5)), rng.uniform(size=(6, 5))
-    sign = np.where(rng.uniform(size=(n_scores, 5)) < 0.5, -1.0, 1.0)
-    bias = rng.normal(size=n_scores)
-    label = np.arange(6) % 3 if n_scores > 1 else np.where(np.arange(6) % 2, 1, -1)
-    return size, bias, np.ascontiguousarray((sign * size) @ Phi.T + bias[:, None]), label
+    size, Phi = rng.uniform(0.3, 1.2, 5), rng.uniform(size=(6, 5))
+    sign, bias = np.where(rng.uniform(size=5) < 0.5, -1.0, 1.0), rng.normal(size=1)
+    return size, bias, Phi @ (sign * size) + bias, np.where(np.arange(6) % 2, 1, -1)
 
 
 @pytest.mark.parametrize(("n_equal", "n_largest"), [(1, 6), (5, 3), (0, 6)])
@@ -226,44 +206,39 @@ def test_one_large_size_without_responses(likelihood, floor):
     start, move = 0.9, np.array([0.5, -0.2, 0.7, 0.1, 0.9, 0.3])
     t = np.linspace(np.log(floor / start), 9.0, 20_001)
     size = start * np.exp(t)
-    rows = latent[0] + (np.exp(t)[:, None] - 1.0) * move
+    rows = latent + (np.exp(t)[:, None] - 1.0) * move
     of_rows = np.sum([likelihood.log_density(f, label) for f in rows], axis=1)
     law = Law(t, PRIOR.log_weight_density(size) + t + of_rows)
     basis = make_columns(np.column_stack([move / start, np.zeros(6)]))
     known, left = given(label, PRIOR, likelihood), []
 
     def step(at):
-        size, here = np.array([start * np.exp(at), floor]), latent[0] + (np.exp(at) - 1.0) * move
+        size, here = np.array([start * np.exp(at), floor]), latent + (np.exp(at) - 1.0) * move
         score = Score(np.ones(2), size, np.zeros(1), here, here)
         moves.update_a_large_one(basis, known, score, rng)
-        left.append(np.abs(here - latent[0] - (size[0] / start - 1.0) * move).max())
+        left.append(np.abs(here - latent - (size[0] / start - 1.0) * move).max())
         return np.log(size[0] / start)
 
     assert_normal(law.scores(moved(law, rng, step, 2)))
     assert max(left) < 1e-9
 
 
-@pytest.mark.parametrize(
-    ("n_scores", "prior"), [(1, PRIOR), (1, LEARNED), (3, PRIOR)], ids=["1", "1 learned", "3"]
-)
-def test_the_common_scale(n_scores, prior):
-    """Sizes and biases times e^t (and a learned d times e^2t): the joint posterior along t."""
-    rng, (size, bias, latent, label) = np.random.default_rng(11), small_problem(n_scores)
-    likelihood = Probit() if n_scores == 1 else MultinomialProbit(3)
-    rate, t = 0.3, np.linspace(-8.0, 6.0, 2001)
-    n_moved = size.size + n_scores
+@pytest.mark.parametrize("prior", [PRIOR, LEARNED], ids=["known", "learned"])
+def test_the_common_scale(prior):
+    """Sizes and bias times e^t (and a learned d times e^2t): the joint posterior along t."""
+    rng, (size, bias, latent, label) = np.random.default_rng(11), small_problem()
+    likelihood, rate, t = NoisyProbit(0.1), 0.3, np.linspace(-8.0, 6.0, 2001)
     log_density = np.empty(len(t))
     for k, each in enumerate(t):
         factor = np.exp(each)
         d = rate * factor**2 if prior.rate_shape else rate
-        rows = factor * latent.T
-        value = likelihood.log_density(rows if n_scores > 1 else rows[:, 0], label)
-        log_density[k] = value.sum() + n_moved * each
+        of_rows = likelihood.log_likelihood(factor * latent, label)
         if k % 500 == 0:
-            found = responses.log_likelihood(augmented(likelihood), factor, latent, label)
-            assert found == pytest.approx(value.sum(), rel=1e-7)
+            found = responses.log_likelihood(likelihood.flip, factor, latent, label)
+            assert found == pytest.approx(of_rows, rel=1e-7)
+        log_density[k] = of_rows + (len(size) + 1) * each
         log_density[k] += replace(prior, d=d).log_weight_density(factor * size).sum()
-        log_density[k] += sum(prior.log_bias_density(factor * b) for b in bias)
+        log_density[k] += prior.log_bias_density(factor * bias[0])
         if prior.rate_shape:  # of log d, which goes along
             log_density[k] += prior.rate_shape * (np.log(d) - d / prior.d)
     law = Law(t, log_density)
@@ -279,10 +254,10 @@ def test_the_common_scale(n_scores, prior):
 
 
 def test_the_rate_given_all_sizes():
-    many = np.full((2, 99), 1e3)  # beyond the largest number, multiplied
+    many = np.full(198, 1e3)  # beyond the largest number, multiplied
     each = moves.log_size_density(1e3, PRIOR.c, PRIOR.d)
     assert moves.log_sizes_density(many, PRIOR.c, PRIOR.d) == pytest.approx(198 * each, rel=1e-12)
-    rng, size = np.random.default_rng(12), small_problem(3)[0]
+    rng, size = np.random.default_rng(12), small_problem()[0]
     x = np.linspace(-12.0, 6.0, 4001)
     shape, mean = LEARNED.rate_shape, LEARNED.d
     prior = [replace(LEARNED, d=d).log_weight_density(size).sum() for d in np.exp(x)]
@@ -293,19 +268,3 @@ def test_the_rate_given_all_sizes():
         return moves.sliced.py_func(moves.log_rate_density, known, at, low, low + 4.0, rng)
 
     assert_normal(law.scores(moved(law, rng, step, 4)))
-
-
-def test_the_common_shift_of_all_biases():
-    rng, bias, t = np.random.default_rng(13), np.array([0.8, -0.5, 1.4]), np.linspace(-25, 25, 8001)
-    shifted = []
-    prior = stats.t(2 * PRIOR.e, scale=np.sqrt(PRIOR.f / PRIOR.e))
-    law = Law(t, np.sum([prior.logpdf(b + t) for b in bias], axis=0))
-
-    def step(at):
-        there = bias + at
-        moves.shift_biases(there, parameters(PRIOR), rng)
-        shifted.append(there - bias)
-        return there[0] - bias[0]
-
-    assert_normal(law.scores(moved(law, rng, step, 4)))
-    np.testing.assert_allclose(np.ptp(shifted, axis=1), 0.0, atol=1e-12)

@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
-from calibration import assert_means, assert_uniform, posterior_on_a_grid
+from calibration import assert_means, posterior_on_a_grid
 from problems import blobs, log_normal_density
 from scipy.optimize import approx_fprime
 from scipy.special import ndtr
 from scipy.stats import gamma, halfnorm, lognorm
 from scipy.stats import t as student
 
-from pcvm_pymc import Hyperprior, mpcvm_model, pcvm_model
+from pcvm_pymc import Hyperprior, pcvm_model
 from pcvm_pymc.core.em.widths import WidthMoves
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance, block, widths
 from pcvm_pymc.core.gibbs.moves import Given, Score
-from pcvm_pymc.core.gibbs.responses import augmented
+from pcvm_pymc.core.gibbs.problem import make_columns
 from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import NoisyProbit, Probit
 from pcvm_pymc.core.problem import Problem
@@ -26,47 +26,38 @@ FIXED = Hyperprior(1.5, 0.4, 2.0, 1.0)
 LEARNED = replace(FIXED, rate_shape=2.0)
 
 
-def model_of(prior, n_classes=2, per_feature=False):
-    X, label = blobs(12, n_features=2, seed=1)
-    width = pm.LogNormal.dist(0.1, 0.5, shape=2 if per_feature else ())
-    if n_classes == 2:
-        return pcvm_model(X, label, width=width, hyperprior=prior)
-    return mpcvm_model(X, np.arange(12) % n_classes, width=width, hyperprior=prior)
-
-
 def state_of(problem, seed):
     rng = np.random.default_rng(seed)
-    size = rng.exponential(0.5, problem.sign.shape)
-    bias = rng.normal(size=problem.sign.shape[1:])[()]
+    size, bias = rng.exponential(0.5, len(problem.sign)), rng.normal()
     width = problem.width * np.exp(0.3 * rng.normal(size=np.shape(problem.width)))[()]
     log_rate = rng.normal() if problem.hyperprior.rate_shape else np.log(problem.hyperprior.d)
     return GibbsState(size, bias, log_rate, width)
 
 
 CASES = {"fixed scale": (FIXED,), "learned scale": (LEARNED,)}
-CASES |= {"three classes": (LEARNED, 3), "width of each feature": (FIXED, 2, True)}
+CASES |= {"width of each feature": (FIXED, 2)}
 
 
-def begun(case, seed=5):
-    """Return a problem, a state with its basis, its distinct columns, and what stays while it moves."""
-    problem = GibbsProblem.of(read(model_of(*case), "gibbs"))
-    state = state_of(problem, seed)
-    Phi = problem.distinct.basis(state.width)
-    state.basis = problem.columns(Phi)
-    return problem, state, Phi, widths.fixed_parts(problem, state, Phi, np.random.default_rng(0))
+def begun(prior, shape=()):
+    """Return a problem, a state with its basis, and what stays while it moves."""
+    X, label = blobs(12, n_features=2, seed=1)
+    width = pm.LogNormal.dist(0.1, 0.5, shape=shape)
+    model = pcvm_model(X, label, width=width, hyperprior=prior)
+    problem = GibbsProblem.of(read(model, "sampling"))
+    state = state_of(problem, 5)
+    state.basis = make_columns(problem.moves.basis(state.width))
+    rng = np.random.default_rng(0)
+    return problem, state, widths.fixed_parts(problem, state, state.basis.Phi, rng)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_coordinates_lead_back_to_where_a_move_began(case):
-    problem, state, Phi, fixed = begun(case)
-    here = widths.place(problem, fixed, state.width, Phi)
-    again = widths.place(problem, fixed, state.width, Phi, here.x)
-    np.testing.assert_allclose(again.size.ravel(), state.size.ravel(), rtol=1e-9)
+    problem, state, fixed = begun(*case)
+    here = widths.place(problem, fixed, state.width, state.basis.Phi)
+    again = widths.place(problem, fixed, state.width, state.basis.Phi, here.x)
+    np.testing.assert_allclose(again.size, state.size, rtol=1e-9)
     np.testing.assert_allclose(again.bias, state.bias, atol=1e-9)
     assert again.log_density == pytest.approx(here.log_density, abs=1e-8)
-    of_draws = problem.latent(*(np.array([each]) for each in (state.size, state.bias, state.width)))
-    latent = problem.moves.basis(state.width) @ (state.size * problem.sign) + state.bias
-    np.testing.assert_allclose(of_draws[0], latent, atol=1e-12)
 
 
 @pytest.mark.parametrize("most", [3, 60])
@@ -76,43 +67,37 @@ def test_a_place_has_the_posterior_density_and_the_volume_of_its_coordinates(
 ):
     """Along a move: labels, sizes, precisions, biases, d and width, and a volume by differences."""
     monkeypatch.setattr(widths, "_MOST", most)
-    problem, state, Phi, fixed = begun(case)
-    here, prior = widths.place(problem, fixed, state.width, Phi), problem.hyperprior
-    sign, n_widths = problem.sign.reshape(len(state.size), -1), np.size(state.width)
+    problem, state, fixed = begun(*case)
+    here, prior = widths.place(problem, fixed, state.width, state.basis.Phi), problem.hyperprior
 
     def moved(at, x, offset):
-        where = widths.place(problem, fixed, at, problem.distinct.basis(at), (x, offset))
+        where = widths.place(problem, fixed, at, problem.moves.basis(at), (x, offset))
         # those that do not go along, and precisions, are the factor's: their volume is known
-        along = [where.size[each.places, k] for k, each in enumerate(fixed.along)]
-        return where, np.concatenate([*along, where.bias])
+        return where, np.append(where.size[fixed.places], where.bias)
 
     def log_density(by):
-        at = state.width * by
-        where, _ = moved(at, *here.x)
-        x, lengths = np.concatenate(here.x[0]), [len(each) for each in here.x[0]]
+        at, (x, offset) = state.width * by, here.x
+        where, factor = moved(at, x, offset)[0], moved(at, x, offset)[0].factor
 
         def values(change):
-            parts = np.split((x + change[: len(x)]), np.cumsum(lengths)[:-1])
-            return moved(at, parts, here.x[1] + change[len(x) :])[1]
+            return moved(at, x + change[:-1], offset + change[-1])[1]
 
-        steps = 1e-5 * np.eye(len(x) + len(where.bias))
+        steps = 1e-5 * np.eye(len(x) + 1)
         slopes = [(values(h) - values(-h)) / 2e-5 for h in steps]
-        rate, factor = np.exp(state.log_rate) * where.factor**2, where.factor
-        precision = fixed.precision / factor**2
-        rest = where.size.size - len(x)
-        total = np.linalg.slogdet(slopes)[1] + (rest - 2 * precision.size + 2) * np.log(factor)
+        rate, precision = np.exp(state.log_rate) * factor**2, fixed.precision / factor**2
+        rest = len(where.size) - len(x)
+        total = np.linalg.slogdet(slopes)[1] + (rest - 2 * len(precision) + 2) * np.log(factor)
         total += halfnorm(scale=precision**-0.5).logpdf(where.size).sum()
         total += gamma(prior.c, scale=1.0 / rate).logpdf(precision).sum()
         if prior.rate_shape:
             total += gamma(prior.rate_shape, scale=prior.d / prior.rate_shape).logpdf(rate)
-        total += student(2 * prior.e, scale=np.sqrt(prior.f / prior.e)).logpdf(where.bias).sum()
+        total += student(2 * prior.e, scale=np.sqrt(prior.f / prior.e)).logpdf(where.bias)
         total += (lognorm(0.5, scale=np.exp(0.1)).logpdf(at) + np.log(at)).sum()
-        latent = problem.moves.basis(at) @ (where.size * sign) + where.bias
-        rows = latent.reshape(len(latent), *problem.sign.shape[1:])
-        return total + problem.likelihood.log_likelihood(rows, problem.label) - where.log_density
+        latent = problem.moves.basis(at) @ (where.size * problem.sign) + where.bias
+        return total + problem.likelihood.log_likelihood(latent, problem.label) - where.log_density
 
     factors = np.exp([-0.4, 0.0, 0.5])
-    if n_widths > 1:
+    if np.ndim(state.width):
         factors = factors[:, None] ** np.array([1.0, 0.0])
     assert np.ptp([log_density(each) for each in factors]) < 1e-4
 
@@ -127,50 +112,22 @@ def test_a_width_at_which_no_row_sees_a_basis_is_no_error():
     fixed = widths.fixed_parts(given, state, given.Phi, rng)
     x = widths.place(given, fixed, 1.0, given.Phi).x
     for width in (1e-3, 1e3, 1e9):
-        there = widths.place(given, fixed, width, given.distinct.basis(width), x)
+        there = widths.place(given, fixed, width, given.moves.basis(width), x)
         assert not there.log_density > 1e3
-    state.basis = given.columns(given.distinct.basis(1e-3))
+    state.basis = make_columns(given.moves.basis(1e-3))
     state.width = 1e-3
     widths.move_width(given, state, rng)
     assert ((state.size > 0) & (state.size < np.inf)).all()
-
-
-def test_equal_columns_are_computed_once():
-    X, label = blobs(12, n_features=2, seed=1)
-    width = pm.LogNormal.dist(0.1, 0.5)
-    model = pcvm_model(X, label, width=width, signs="both", basis=5)
-    problem = GibbsProblem.of(read(model, "gibbs"))
-    Phi = problem.distinct.basis(0.7)
-    assert Phi.shape == (12, 5)
-    found = problem.columns(Phi)
-    np.testing.assert_array_equal(found.Phi, problem.moves.basis(0.7))
-    np.testing.assert_allclose(found.left @ found.right.T, found.Phi, atol=1e-9)
 
 
 @pytest.mark.parametrize("shape", [(), 2])
 def test_a_width_stays_where_its_prior_has_a_density(shape):
     X, label = blobs(12, n_features=2, seed=1)
     model = pcvm_model(X, label, width=pm.Uniform.dist(0.95, 1.05, shape=shape), hyperprior=FIXED)
-    problem, rng = GibbsProblem.of(read(model, "gibbs")), np.random.default_rng(0)
+    problem, rng = GibbsProblem.of(read(model, "sampling")), np.random.default_rng(0)
     width = advance(problem, problem.start(rng), rng, draws=100)[3]
     assert ((width > 0.95) & (width < 1.05)).all()
     assert min(len(np.unique(each)) for each in np.atleast_2d(width.T)) > 5
-
-
-@pytest.mark.parametrize("prior", [FIXED, LEARNED], ids=["fixed", "learned"])
-def test_labels_that_say_nothing_leave_the_prior(prior):
-    """Labels that are all but always noise: width, sizes and d are to have their prior's law."""
-    X, label = blobs(8, n_features=2, seed=3)
-    squared, rng = squared_distances(X, X), np.random.default_rng(1)
-    moves = WidthMoves(squared, (0.1, 10.0), log_normal_density)
-    args = rbf(squared, 1.0), label, label.copy(), prior, NoisyProbit(0.5 - 1e-9)
-    problem = GibbsProblem.of(Problem(*args, moves=moves))
-    state = problem.start(rng)
-    advance(problem, state, rng, draws=1, thin=100)
-    size, _, rate, width = advance(problem, state, rng, draws=4000, thin=5)
-    scale = np.sqrt(rate / prior.c)
-    uniform = 2 * student(2 * prior.c).cdf(size[:, 0] / scale) - 1
-    assert_uniform(np.column_stack([lognorm(0.5).cdf(width), uniform]))
 
 
 # --- the joint move of the visible weights: its forces, its way back, the law it keeps ------------
@@ -191,7 +148,7 @@ def moved(p, n, size, bias, rng):
     """Return sizes and biases of so many moves one after another."""
     sign, out = p.sign.astype(float), np.empty((n, len(size) + 1))
     latent, bias = p.Phi @ (sign * size) + bias, np.array([bias])
-    known = Given(p.label, p.parameters, RATE, augmented(p.likelihood))
+    known = Given(p.label, p.parameters, RATE, p.flip)
     for k in range(n):
         score = Score(sign, size, bias, latent, latent)
         block.move_visible_ones(p.basis, known, score, rng)
@@ -222,7 +179,7 @@ def test_moves_keep_the_posterior_above_the_wall(likelihood, scale):
 def test_forces_are_slopes_of_the_log_density(likelihood):
     p, rng = problem(likelihood), np.random.default_rng(0)
     columns, unit, place = rng.normal(size=(3, 14)), np.array([0.5, 2.0, 1.0]), rng.normal(size=3)
-    given = Given(p.label, p.parameters._replace(c=1.7), RATE, augmented(likelihood))
+    given = Given(p.label, p.parameters._replace(c=1.7), RATE, p.flip)
 
     def density(at, slope):
         return block._log_density(columns, unit, at, at @ columns, given, slope)

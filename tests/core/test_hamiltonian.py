@@ -5,22 +5,28 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from calibration import FALSE_ALARM, N_DRAWS, Law, assert_law, assert_normal, assert_same_law
-from problems import blobs
+from problems import blobs, log_normal_density
 from scipy import stats
 from scipy.stats import gamma, norm
 
-from pcvm_pymc.core import hamiltonian
-from pcvm_pymc.core.gibbs import GibbsProblem, advance
-from pcvm_pymc.core.hamiltonian import Coordinates, HamiltonianChains, LogPosterior
+from pcvm_pymc.core.em.widths import FeatureWidthMoves, WidthMoves
+from pcvm_pymc.core.hamiltonian import HamiltonianChains, LogPosterior
+from pcvm_pymc.core.hamiltonian import chains as kernel
+from pcvm_pymc.core.hamiltonian import density as of_density
+from pcvm_pymc.core.hamiltonian.chains import State, moved_rate
+from pcvm_pymc.core.hamiltonian.density import Coordinates
+from pcvm_pymc.core.hamiltonian.widths import WidthSlice
 from pcvm_pymc.core.pieces import likelihoods, priors
-from pcvm_pymc.core.pieces.kernels import design_matrix
+from pcvm_pymc.core.pieces.kernels import design_matrix, squared_distances
 from pcvm_pymc.core.problem import Problem
 
 LEARNED = priors.Hyperprior(2.0, 3.0, 0.5, 0.7, rate_shape=0.5)
 KNOWN, SPREAD = LEARNED.at_rate(3.0), replace(LEARNED, rate_shape=None, rate_spread=2.5)
 
 
-def problem(likelihood=None, *, signed=False, prior=LEARNED, weight=None, bias="prior", size=6):
+def problem(
+    likelihood=None, *, signed=False, prior=LEARNED, weight=None, bias="prior", size=6, widths=0
+):
     X, label = blobs(25, seed=70)
     likelihood = likelihoods.Probit() if likelihood is None else likelihood
     shape, sign = (size, likelihood.n_scores)[: 2 if likelihood.n_scores > 1 else 1], None
@@ -30,8 +36,13 @@ def problem(likelihood=None, *, signed=False, prior=LEARNED, weight=None, bias="
         label = np.arange(25) % likelihood.n_scores
     if likelihood.targets == "numbers":
         label = X[:, 0] + 0.3 * label
-    Phi = design_matrix("rbf", X, X[:size], 1.5)
-    return Problem(Phi, label, sign, prior, likelihood, bias=bias).weighted(weight)
+    moves, width = WidthMoves(squared_distances(X, X[:size]), (0.1, 10.0), log_normal_density), 1.5
+    if widths > 1:
+        along = np.moveaxis(np.square(X[:, None] - X[None, :size]), 2, 0)
+        moves = FeatureWidthMoves(along, moves.bounds, lambda each: log_normal_density(each).sum())
+        width = np.full(widths, 1.5)
+    of = Problem(moves.basis(width), label, sign, prior, likelihood, bias=bias, width=width)
+    return replace(of, moves=moves if widths else None).weighted(weight)
 
 
 TWO, THREE = (likelihoods.MultinomialProbit(n) for n in (2, 3))
@@ -92,7 +103,7 @@ def test_it_is_the_models_density_with_the_jacobian(name):
     places = np.random.default_rng(72).normal(size=(5, density.n_parameters))
     differences = []
     for place, value in zip(places, density(places)[0], strict=True):
-        weight, bias, rate, noise = (each[0] for each in density.values(place[None]))
+        weight, bias, rate, noise = (each[0] for each in density.values(place[None])[:4])
         known = of.likelihood.with_noise(float(noise))
         given = replace(of, likelihood=known)
         if hasattr(prior, "d"):
@@ -140,54 +151,43 @@ def test_states_out_of_all_bounds_have_density_zero():
     assert not gradient[1].any()
 
 
-SIGNED_CLASSES = pytest.param("signed classes", marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("name", ["signed, noisy labels", SIGNED_CLASSES])
-def test_its_draws_have_gibbs_means(name, monkeypatch):
-    monkeypatch.setattr(hamiltonian, "_TOGETHER", 0)  # classes are whitened one by one
-    of = PROBLEMS.get(name) or problem(THREE, signed=True)
-    density, rng = LogPosterior(of), np.random.default_rng(73)
-    chains = HamiltonianChains(density, rng)
+def test_chains_take_long_steps():
+    chains = HamiltonianChains(
+        LogPosterior(PROBLEMS["signed, noisy labels"]), np.random.default_rng(73)
+    )
     chains.warm_up(300)
-    assert 0.5 < np.mean([chains.transition()[:, 1] for _ in range(200)]) < 0.99
-    states, _ = chains.draw(2000)
-    away = states - states.mean(axis=(0, 1))
+    values, known = chains.draw(1000)
+    assert 0.5 < known["acceptance_rate"].mean() < 0.99
+    draws = chains.density.problem.latent(values)[..., 0]
+    away = draws - draws.mean(axis=(0, 1))
     assert ((away[:, 1:] * away[:, :-1]).mean((0, 1)) < 0.7 * np.square(away).mean((0, 1))).all()
-    own = density.values(states.reshape(-1, states.shape[2])).latent(of.Phi).reshape(4, 2000, -1)
-    gibbs, each = GibbsProblem.of(of), []
-    for one in rng.spawn(4):
-        state = gibbs.start(one)
-        advance(gibbs, state, one, draws=1, thin=1000)
-        size, bias, _ = advance(gibbs, state, one, draws=2000, thin=5)
-        each.append(gibbs.latent(size, bias).reshape(2000, -1))
-    draws = own, np.stack(each)
-    middle = np.mean([np.mean(one, axis=(0, 1)) for one in draws], axis=0)
-    assert_same_law(*(np.concatenate([one, abs(one - middle)], axis=2) for one in draws))
 
 
 @pytest.mark.parametrize("most", [400, 0], ids=["whitened together", "class by class"])
 @pytest.mark.parametrize("prior", [LEARNED, KNOWN], ids=["learned", "known"])
 def test_chains_that_begin_far_out_are_brought_near(most, prior, monkeypatch):
-    monkeypatch.setattr(hamiltonian, "_TOGETHER", most)
+    monkeypatch.setattr(of_density, "_TOGETHER", most)
     of = problem(THREE, prior=replace(prior, c=5.0, d=5e3))
     rng, said = np.random.default_rng(74), []
     chains = HamiltonianChains(LogPosterior(of), rng, n_chains=20)
-    assert (chains.value > LogPosterior(of)(chains.centre[None])[0][0] - len(chains.centre)).all()
+    whitened, place = chains.whitened, chains.state.place
+    assert (chains.state.value > whitened(0.0 * place)[0] - place.shape[1]).all()
     chains.step = 1e-4  # such steps keep the energy
     assert chains.transition()[:, 1].mean() == pytest.approx(1.0, abs=1e-4)
     parameters = chains.parameters
-    chains._learn_covariance(rng.normal(size=(9, *chains.place.shape)))
-    np.testing.assert_allclose(chains.parameters, parameters)
-    step = 1e-4 * rng.normal(size=chains.place.shape)
-    high, low = (chains._at(chains.place + sign * step)[0] for sign in (1, -1))
+    whitened.learn(rng.normal(size=(180, place.shape[1])))
+    place = whitened.of(parameters)
+    np.testing.assert_allclose(whitened.parameters(place), parameters)
+    step = 1e-4 * rng.normal(size=place.shape)
+    high, low = (whitened(place + sign * step)[0] for sign in (1, -1))
     rise = 0.5 * (high - low)  # some are nearly zero, and known to the rounding of the densities
-    expected = (step * chains.slope).sum(axis=1)
+    expected = (step * whitened(place)[1]).sum(axis=1)
     np.testing.assert_allclose(expected, rise, rtol=1e-2, atol=1e-2 * np.abs(rise).max())
-    chains._learn_covariance(np.zeros((3, *chains.place.shape)))  # of chains that stand still
+    whitened.learn(np.zeros((60, place.shape[1])))  # of chains that stand still
+    chains.state = State.at(whitened, whitened.of(parameters))
     chains.warm_up(1)  # what few iterations leave
-    assert np.isfinite(chains.value).all()
-    monkeypatch.setattr(hamiltonian.PROGRESS, "debug", lambda words, *of: said.append(words % of))
+    assert np.isfinite(chains.state.value).all()
+    monkeypatch.setattr(kernel.PROGRESS, "debug", lambda words, *of: said.append(words % of))
     chains.draw(2, thin=3)
     assert said[-1] == "transition 6 of 6"
 
@@ -205,13 +205,108 @@ def test_a_trajectory_beyond_all_numbers_is_rejected(name):
 
 def test_d_moves_to_its_law_given_the_weights():
     density, rng = LogPosterior(PROBLEMS["one basis"]), np.random.default_rng(76)
-    chains, grid = HamiltonianChains(density, rng), np.linspace(-9, 9, 2001)
-    chains.n_chains, at = N_DRAWS, chains.parameters[:1]
-    chains._move_to(np.repeat(chains.place[:1], N_DRAWS, axis=0))
+    at, grid = np.array([[1.0, 0.3, 0.5]]), np.linspace(-9, 9, 2001)
+    moved = np.repeat(at, N_DRAWS, axis=0)
     for _ in range(10):
-        chains._move_rate()
+        moved = moved_rate(density, moved, rng)
     law = Law(grid, density.rescaled(np.repeat(at, len(grid), axis=0), grid)[1])
-    assert_normal(law.scores(chains.parameters[:, density.rate_column]))
+    assert_normal(law.scores(moved[:, density.rate_column]))
+
+
+# --- an unknown width ---------------------------------------------------------------------------
+
+WIDTHS = {
+    "probit": problem(widths=1),
+    "a width of each feature": problem(likelihoods.Logit(), prior=KNOWN, widths=2),
+    "three classes, weighted": problem(THREE, weight=WEIGHT, widths=1),
+    "Laplace, no bias": problem(prior=priors.Laplace(2.0), bias="none", widths=1),
+    "unknown noise and d": problem(likelihoods.StudentT(), widths=2),
+}
+
+
+def width_states(of, n=3):
+    """Return a slice sampler of widths, and states near its mode."""
+    density, rng = LogPosterior(of), np.random.default_rng(78)
+    at = density.mode() + 0.3 * rng.normal(size=(n, density.n_parameters))
+    states = np.column_stack([at, 0.3 * rng.normal(size=(n, np.size(of.width)))])
+    return WidthSlice.at(density, density.mode()), states
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_weights_that_follow_a_width_have_the_volume_of_its_coordinates(name):
+    """At another width: log densities of x are those of the parameters by a volume by differences.
+
+    Coordinates there are x again, so that a move has its way back.
+    """
+    of = WIDTHS[name]
+    follow, states = width_states(of)
+    n, n_sizes = follow.density.n_parameters, follow.density.rate_column
+    learned = of.hyperprior.rate_shape is not None
+    share, step = np.full(len(states), 0.7 if learned else 0.0), 1e-4
+    x, value, norm = follow._coordinates(states)
+    here = follow._moved(states.copy(), x, share, norm)
+    np.testing.assert_allclose(here[0], states, atol=1e-8)
+    np.testing.assert_allclose(here[1], value, atol=1e-8)
+    away = states.copy()
+    away[:, n:] += [[0.4], [-0.5], [0.1]]
+    there, value = follow._moved(away.copy(), x, share, norm)
+    if learned:  # d times the square of what the functions gain
+        d = states[:, n_sizes] + 1.4 * np.log(norm / follow._coordinates(there)[2])
+        np.testing.assert_allclose(there[:, n_sizes], d)
+    again, same, _ = follow._coordinates(there)
+    np.testing.assert_allclose(np.stack(again), np.stack(x), atol=1e-7)
+    np.testing.assert_allclose(same, value, atol=1e-8)
+    wanted = replace(follow.density, design=follow.designs(there))(there)[0]
+    wanted += stats.norm(0, 0.5).logpdf(away[:, n:]).sum(axis=1)
+    for k, state in enumerate(away):
+        flat = np.concatenate([each[k, :, 0] for each in x])
+
+        def sizes(along, k=k, state=state):
+            parts = np.split(along[..., None], len(x), axis=1)
+            many = np.repeat(state[None], len(along), axis=0)
+            args = parts, np.repeat(share[k], len(along)), np.repeat(norm[k], len(along))
+            return follow._moved(many, *args)[0][:, :n_sizes]
+
+        both = (sizes(flat + sign * step * np.eye(len(flat))) for sign in (1, -1))
+        wanted[k] += np.linalg.slogdet(np.subtract(*both) / (2.0 * step))[1]
+    np.testing.assert_allclose(value, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["probit", "three classes, weighted", "unknown noise and d"])
+def test_chains_from_other_widths_agree(name):
+    of = WIDTHS[name]
+    chains, n_widths = (
+        HamiltonianChains(LogPosterior(of), np.random.default_rng(79)),
+        np.size(of.width),
+    )
+    chains.log_width = np.repeat([[-2.0], [2.0]], 2, axis=0) * np.ones(n_widths)
+    chains._at_widths()
+    chains.warm_up(100)
+    values, known = chains.draw(300)
+    n, at = chains.density.n_parameters, chains.parameters
+    designs = chains._slice.designs(at)
+    wanted = replace(chains.density, design=designs)(at)[0]
+    wanted += stats.norm(0.0, 0.5).logpdf(at[:, n:]).sum(axis=1)
+    np.testing.assert_allclose(known["lp"][:, -1], wanted, rtol=1e-9)
+    width = np.log(values.width.reshape(4, 300, -1))
+    latent = of.latent(values)[:, :, ::4, 0]
+    both = np.concatenate([width, np.abs(width), latent], axis=2)
+    assert_same_law(both[:2], both[2:])
+    # of several one moves
+    before = chains.parameters
+    moved = [chains._slice(before, chains.rng)[:, n:] != before[:, n:] for _ in range(20)]
+    np.testing.assert_array_equal(np.sum(moved, axis=2), 1)
+    assert np.any(moved, axis=(0, 1)).all()
+
+
+def test_a_width_stays_where_its_prior_has_a_density():
+    of = problem(widths=1)
+    inside = replace(of.moves, prior=lambda at: 0.0 if 1.45 < at < 1.55 else -np.inf)
+    chains = HamiltonianChains(LogPosterior(replace(of, moves=inside)), np.random.default_rng(80))
+    chains.warm_up(5)
+    width = chains.draw(50)[0].width
+    assert ((width > 1.45) & (width < 1.55)).all()
+    assert min(len(np.unique(each)) for each in width) > 5
 
 
 # --- calibration --------------------------------------------------------------------------------
@@ -220,7 +315,7 @@ ROWS = 4
 
 
 def drawn_from_the_prior(of, n, rng):
-    """Return `n` states from the prior of a problem with free weights, as the chains' parameters."""
+    """Return `n` states from the prior of a problem, as the chains' parameters and log widths."""
     prior = of.hyperprior
     shape = of.Phi.shape[1]
     rate = prior.d * rng.gamma(prior.rate_shape, size=(n, 1)) / prior.rate_shape
@@ -229,35 +324,42 @@ def drawn_from_the_prior(of, n, rng):
         size = np.abs(v)
         v = size + np.log(-np.expm1(-size))
     bias = np.sqrt(1.0 / prior.e) * rng.standard_t(2.0 * prior.e, size=(n, 1))
-    return np.column_stack([v, bias, np.log(rate)])
+    log_width = 0.5 * rng.normal(size=(n, 0 if of.moves is None else 1))
+    return np.column_stack([v, bias, np.log(rate), log_width])
 
 
-@pytest.mark.parametrize("signed", [False, True], ids=["free", "signed"])
-def test_states_from_prior_and_data_keep_their_law(signed):
+UNKNOWN = pytest.param("width", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("case", ["free", "signed", UNKNOWN])
+def test_states_from_prior_and_data_keep_their_law(case):
     """Calibration: truths from the prior, their labels, and transitions that know the labels alone.
 
     Then states have the prior's law again, and their log likelihood that of the truths'. With so few rows
     there are 16 data sets: all truths with the same labels move together, after a warm-up of other chains.
     Of 15,000 truths a spread that is 5 % wrong is noticed with a probability above .99, see `calibration`.
     """
-    rng = np.random.default_rng(75)
+    rng, signed, unknown = np.random.default_rng(75), case == "signed", case == "width"
     X = np.array([[-1.0], [0.2], [0.5], [1.5]])
     Phi, sign = design_matrix("rbf", X, X[:2], 1.0), np.array([1.0, -1.0]) if signed else None
     prior = priors.Hyperprior(2.0, 1.0, 2.0, 1.0, rate_shape=2.0)
+    moves = WidthMoves(squared_distances(X, X[:2]), (0.1, 10.0), log_normal_density)
     empty = Problem(Phi, np.ones(ROWS), sign, prior, likelihoods.Probit())
+    empty = replace(empty, moves=moves if unknown else None)
     truth = drawn_from_the_prior(empty, N_DRAWS, rng)
-    latent = LogPosterior(empty).values(truth).latent(Phi)[:, :, 0]
+    latent = empty.latent(LogPosterior(empty).values(truth))[:, :, 0]
     p = likelihoods.Probit().probability(latent)
     label = np.where(rng.uniform(size=latent.shape) < p, 1.0, -1.0)
     state = truth.copy()
     for one in np.unique(label, axis=0):
         own = (label == one).all(axis=1)
-        density = LogPosterior(replace(empty, label=one))
-        chains = HamiltonianChains(density, rng, n_chains=20)
+        chains = HamiltonianChains(LogPosterior(replace(empty, label=one)), rng, n_chains=20)
         chains.warm_up(60)
-        chains.n_chains = int(own.sum())
-        chains._move_to(chains.whitened(truth[own]))
-        chains.draw(8)
+        n = chains.density.n_parameters
+        chains.log_width = truth[own, n:]
+        chains._at_widths()
+        chains.state = State.at(chains.whitened, chains.whitened.of(truth[own, :n]))
+        chains.draw(5 if unknown else 8)
         state[own] = chains.parameters
     assert (np.abs(state - truth).max(axis=1) > 1e-3).mean() > 0.9
     law = stats.t(2.0 * prior.c, scale=np.sqrt(1.0 / prior.c)).cdf
@@ -266,9 +368,11 @@ def test_states_from_prior_and_data_keep_their_law(signed):
     assert_law(state[:, 2], stats.t(2.0 * prior.e, scale=np.sqrt(1.0 / prior.e)).cdf)
     shape = prior.rate_shape
     assert_law(np.exp(state[:, 3]), stats.gamma(shape, scale=prior.d / shape).cdf)
+    for column in state[:, 4:].T:
+        assert_law(column, stats.norm(0.0, 0.5).cdf)
 
     # what the data are in: before and after have the same law, in halves that are independent
-    found = LogPosterior(empty).values(state).latent(Phi)[:, :, 0]
+    found = empty.latent(LogPosterior(empty).values(state))[:, :, 0]
     both = [likelihoods.Probit().log_density(each, label).sum(axis=1) for each in (latent, found)]
     half = N_DRAWS // 2
     p = stats.ks_2samp(both[0][:half], both[1][half:]).pvalue

@@ -242,7 +242,8 @@ def test_leaving_out_is_exact_where_the_objective_is_quadratic():
     np.testing.assert_allclose(found.log_density, wanted, rtol=1e-9)
 
 
-def test_gibbs_refuses_weights_by_name():
+def test_rows_with_weights_are_drawn_along_trajectories():
     check_solver(CASES["probit"], "gibbs")
-    words = "the rows have weights, which 'gibbs' does not take"
-    refused(words, check_solver, CASES["probit"].weighted(TIMES), "gibbs")
+    weighted = CASES["probit"].weighted(TIMES)
+    check_solver(weighted, "hmc")
+    refused("'gibbs' does not take; use .*hmc", check_solver, weighted, "gibbs")

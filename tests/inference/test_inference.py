@@ -13,7 +13,6 @@ from pcvm_pymc.assessment.comparison import convergence
 from pcvm_pymc.experiments.datasets import ripley_mixture
 from pcvm_pymc.inference import chains, results
 from pcvm_pymc.inference.convergence import judge
-from pcvm_pymc.inference.prediction import latent_draws
 from pcvm_pymc.inference.results import pack
 from pcvm_pymc.model.parts import parts_of
 from pcvm_pymc.model.read import read
@@ -50,14 +49,6 @@ def test_other_samplers_run_and_are_checked(sampler, caplog):
     assert (tree["posterior"]["weight"] * (label) >= 0).all()
     # far too few draws: PyMC's checks have to say so, whatever sampler ran
     assert "number of samples is too small to check convergence" in caplog.text
-
-
-def test_the_posterior_of_a_random_width():
-    X, label = blobs(20, seed=41)
-    model = pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5))
-    tree = sample(model, method="gibbs", draws=10, tune=10, max_iter=300, **SHORT)
-    latent = tree["posterior"]["latent"].values.reshape(-1, 20)
-    np.testing.assert_allclose(latent_draws(tree, X), latent, rtol=1e-7, atol=1e-8)
 
 
 def test_starts():

@@ -9,11 +9,13 @@ from problems import basis_of, blobs, laplacian, log_joint, map_result, refused
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 from scipy.stats import lognorm
+from scipy.stats import t as student
 
-from pcvm_pymc import Hyperprior, new_data, pcvm_latent, pcvm_model, predict
+from pcvm_pymc import HalfHorseshoe, Hyperprior, new_data, pcvm_latent, pcvm_model, predict
 from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.centres import choose_means
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.priors import prior_latent_size
 from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.inference.prediction import latent_draws
 from pcvm_pymc.model.bases import as_piece
@@ -187,7 +189,7 @@ def test_of_an_unknown_width_centres_without_labels():
     )
     other = pcvm_model(X, 1 - Y[::-1], width="lognormal", **options)
     for model, label in ((fixed, Y), (unknown, None), (other, None)):
-        wanted = np.tile(choose_means(X, label, random_state=0)[0], (2, 1))
+        wanted = choose_means(X, label, random_state=0)[0]
         np.testing.assert_array_equal(model["centres"].get_value(), wanted)
 
 
@@ -329,27 +331,32 @@ def test_centres_at_means_of_rows():
 
 @pytest.mark.parametrize("basis", [None, 7, "kmeans", "given"])
 def test_weights_of_either_sign(basis):
-    """Each basis function twice: without a label in the prior, whose mean of the latent function is flat."""
+    """Free weights of as many basis functions, without a label in the prior."""
     basis = X[:4] if isinstance(basis, str) and basis == "given" else basis
     one = {"signs": [1, -1, 1, -1]} if isinstance(basis, np.ndarray) else {}
     plain = basis_of(pcvm_model(X, Y, basis=basis, width=1.1, **one))
     model = pcvm_model(X, Y, basis=basis, signs="both", width=1.1)
-    Phi, sign = basis_of(model), model["signs"].get_value()
-    np.testing.assert_array_equal(Phi, np.hstack([plain, plain]))
-    np.testing.assert_array_equal(sign, np.repeat([1.0, -1.0], plain.shape[1]))
-    np.testing.assert_allclose(Phi @ sign, 0.0, atol=1e-14)
+    np.testing.assert_array_equal(basis_of(model), plain)
+    assert not {"signs", "magnitude"} & set(model.named_vars)
+    known = Hyperprior(5.0, 0.3, 0.5, 1.0)
+    free = pcvm_model(X, Y, basis=basis, signs="both", width=1.1, hyperprior=known)
+    weight = np.linspace(-1.0, 2.0, plain.shape[1])
+    wanted = student(10.0, scale=np.sqrt(0.3 / 5.0)).logpdf(weight)
+    np.testing.assert_allclose(pm.logp(free["weight"], weight).eval(), wanted)
     assert model["hyperprior"].get_value()[0] == Hyperprior.plug_in().c
-    pairs = map_result(model)["posterior"]["magnitude"].values.reshape(2, -1)
-    assert (pairs > 0).all(axis=0).sum() == 0  # that one of two is zero costs less
+    assert (map_result(model)["posterior"]["weight"].values < 0).any()
 
 
 def test_weights_of_either_sign_elsewhere():
     several = mpcvm_model(X, np.arange(30) % 3, basis=X[:4], signs="both")
-    assert several["signs"].get_value().sum() == 0
-    assert several["signs"].get_value().shape == (8, 3)
+    assert "signs" not in several.named_vars
+    assert several["weight"].eval().shape == (4, 3)
     with pm.Model() as model:
         pcvm_latent(X, name="f", signs="both", basis=5)  # without labels
-    assert model["f_signs"].get_value().sum() == 0
+    assert model["f_weight"].eval().shape == (5,)
+    horseshoe = HalfHorseshoe(0.3)
+    words = "HalfHorseshoe, of sizes; needed signs"
+    refused(words, pcvm_model, X, Y, signs="both", basis=5, hyperprior=horseshoe)
     refused(r"signs='either'.*both", pcvm_model, X, Y, signs="either")
     refused(r"without signs.*or signs='both'", pcvm_model, X, Y, basis=X[:4])
 
@@ -406,15 +413,12 @@ def test_a_hyperprior_by_its_name(name):
 
 def test_learned_scales_of_other_models():
     classes = np.arange(len(X)) % 3
-    for build, target in ((mpcvm_model, classes), (mrvm_model, classes), (rvm_model, X[:, 0])):
-        known, unknown = (
-            find_parts(build(X, target, width=1.3, hyperprior=name)).hyperprior
-            for name in ("default", "learned")
-        )
-        assert (unknown.c, unknown.f) == (known.c, known.f)
-        assert unknown.d == pytest.approx(known.d)
-        assert (
-            (unknown.rate_shape is None)
-            == (build is not mpcvm_model)
-            == (unknown.rate_spread == 2.5)
-        )
+    of_free = (mrvm_model, classes, 5.0), (rvm_model, X[:, 0], 5.0)
+    for build, target, c in ((mpcvm_model, classes, 1.0), *of_free):
+        models = [build(X, target, width=1.3, hyperprior=name) for name in ("default", "learned")]
+        Phi, (known, unknown) = basis_of(models[0]), (find_parts(x).hyperprior for x in models)
+        assert (unknown.c, unknown.f) == (c, known.f)
+        sizes = [np.sqrt(x.d / x.c) * prior_latent_size(Phi, None, x.c) for x in (known, unknown)]
+        assert sizes[0] == pytest.approx(sizes[1])  # of the latent function
+        assert (unknown.rate_shape is None) == (build is not mpcvm_model)
+        assert unknown.rate_spread == (None if build is mpcvm_model else 2.5)

@@ -12,7 +12,6 @@ import pcvm_pymc as pcvm
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import design_matrix
 from pcvm_pymc.core.pieces.multinomial import class_terms
-from pcvm_pymc.inference.sampling import choose_method
 
 (X, _, Y), (FEW, _, FEW_Y) = three_blobs(), three_blobs(9)
 PRIOR = pcvm.Hyperprior(2.0, 0.3, 1.5, 0.7)
@@ -98,33 +97,6 @@ def test_bad_input_is_refused():
         pcvm.sample(pcvm.mpcvm_model(FEW, FEW_Y, hyperprior=IMPROPER), **SAMPLING)
     start = pcvm.Start(np.zeros((2, 3)), np.zeros(3))
     refused("shape", pcvm.find_map_em, pcvm.mpcvm_model(FEW, FEW_Y), start=start, progressbar=False)
-
-
-GIBBS = {"method": "gibbs", "cores": 1, "quiet": True}
-
-
-def test_gibbs_has_what_arviz_needs_and_nuts_has():
-    X, _, y = three_blobs(18)
-    model = pcvm.mpcvm_model(X, y, width=1.5)
-    result = pcvm.sample(model, draws=50, max_iter=1000, random_seed=0, **GIBBS)
-    posterior = result["posterior"]
-    assert posterior["weight"].dims == ("chain", "draw", "basis", "class")
-    assert posterior["bias"].dims == ("chain", "draw", "class")
-    assert posterior["latent"].dims == ("chain", "draw", "obs", "class")
-    assert list(posterior["class"].values) == ["a", "b", "c"]
-    assert (posterior["weight"] * result["constant_data"]["signs"] >= 0).all()
-    probability = pcvm.predict(result, X)["predictions"]["probability"]
-    np.testing.assert_allclose(probability.sum("class"), 1.0, atol=1e-6)
-    assert list(probability["class"].values) == ["a", "b", "c"]
-    assert len(az.summary(result, var_names=["bias"])) == 3
-
-
-def test_auto_takes_gibbs_wherever_it_applies():
-    X = three_blobs(12)[0]
-    for n_classes in (3, 4):
-        assert choose_method(pcvm.mpcvm_model(X, np.arange(12) % n_classes))[0] == "gibbs"
-    assert choose_method(pcvm.mrvm_model(X, np.arange(12) % 3))[0] == "nuts"
-    assert choose_method(pcvm.mpcvm_model(X, np.arange(12) % 3, precision="joint"))[0] == "nuts"
 
 
 def test_a_number_of_bases_is_chosen_within_each_class():

@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import EMOptions, fit_em, log_posterior
-from pcvm_pymc.core.gibbs import check_gibbs
+from pcvm_pymc.core.family import sampler_of
 from pcvm_pymc.core.pieces.kernels import Laplacian, rbf, squared_distances, width_bounds
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
 from pcvm_pymc.core.pieces.priors import SharedHyperprior
@@ -159,7 +159,7 @@ def test_a_logit_under_the_pcvms_names_is_no_probit():
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     assert logp(point) == pytest.approx(wanted, abs=1e-8)
     assert read(model, "em").likelihood.name == "logit"  # a row of the family takes it
-    refused("a logit likelihood has no responses", check_gibbs, read(model, "gibbs"))
+    assert sampler_of(read(model, "sampling"))[0] == "hmc"
 
 
 @pytest.mark.parametrize("shape", [(), 2], ids=["one width", "one of each feature"])
@@ -267,7 +267,7 @@ def test_a_width_made_of_variables_is_not_moved_as_one_of_them_and_predicts(kern
     with pm.Model() as model:
         width = pm.LogNormal("factor", 0.0, 0.7) * np.array([1.0, 3.0])
         pcvm.pcvm_model(X, LABEL, kernel=kernel, width=width, basis=6, signs="both")
-    refused(r"depend on \['factor'\] in another way than an RBF", read, model, "gibbs")
+    refused(r"depend on \['factor'\] in another way than an RBF", read, model, "sampling")
     result = pcvm.find_map_em(model, progressbar=False)
     np.testing.assert_allclose(
         result["posterior"]["width"][0, 0],

@@ -202,7 +202,10 @@ class HamiltonianChains:
         if moves is not None:
             self._slice = WidthSlice.at(density, mode)
             width = np.ravel(density.problem.width)
-            self.log_width = np.log(width) + rng.uniform(-_SPREAD, _SPREAD, (n_chains, len(width)))
+            away = rng.uniform(-_SPREAD, _SPREAD, (n_chains, len(width)))
+            states = np.column_stack([np.tile(mode, (n_chains, 1)), np.log(width) + away])
+            away[~np.isfinite(self._slice.log_prior(states))] = 0.0  # outside the prior's support
+            self.log_width = np.log(width) + away
         self._at_widths()
         shape = n_chains, len(mode)
         least = self.whitened(np.zeros(shape))[0] - len(
@@ -291,6 +294,7 @@ class HamiltonianChains:
 
     @property
     def log_density(self) -> Array:
-        """The log densities of the chains' parameters, shape (n_chains,)."""
+        """The log densities of the chains' parameters and log widths, shape (n_chains,)."""
         at = self.whitened.coordinates_of(self.state.place)
-        return self.state.value + self.whitened.coordinates.log_volume(at)
+        value = self.state.value + self.whitened.coordinates.log_volume(at)
+        return value + self._slice.log_prior(self.parameters) if self.log_width.size else value

@@ -75,11 +75,21 @@ class WidthSlice:
             low, high = np.where(t < 0.0, t, low), np.where(t < 0.0, high, t)
         return moved
 
+    def _widths(self, states: Array) -> list[Array]:
+        """Return the widths of states, in the problem's shape."""
+        widths = np.exp(states[:, self.density.n_parameters :])
+        shaped = widths.reshape(len(states), *np.shape(self.density.problem.width))
+        return [each[()] for each in shaped]
+
     def designs(self, states: Array) -> Array:
         """Return the basis functions at the widths of states, with the column of the bias."""
-        problem, widths = self.density.problem, np.exp(states[:, self.density.n_parameters :])
-        at = widths.reshape(len(states), *np.shape(problem.width))
-        return np.stack([self.density.bordered(problem.moves.basis(width[()])) for width in at])
+        basis = self.density.problem.moves.basis
+        return np.stack([self.density.bordered(basis(each)) for each in self._widths(states)])
+
+    def log_prior(self, states: Array) -> Array:
+        """Return the log prior densities of log(width)."""
+        of_widths = map(self.density.problem.moves.log_density, self._widths(states))
+        return np.array([*of_widths]) + states[:, self.density.n_parameters :].sum(axis=1)
 
     def _normals(self, A: Array, states: Array) -> list[tuple[Array, Array]]:
         """Return mean and root of the precision of each score's weights and bias, given all else."""
@@ -95,10 +105,7 @@ class WidthSlice:
 
     def _value(self, states: Array, A: Array, normals: list[tuple[Array, Array]]) -> Array:
         """Return log densities of x, log(width) and, where it is learned, log d."""
-        problem, log_width = self.density.problem, states[:, self.density.n_parameters :]
-        widths = np.exp(log_width).reshape(len(states), *np.shape(problem.width))
-        value = replace(self.density, design=A)(states)[0] + log_width.sum(axis=1)
-        value += [problem.moves.log_density(width[()]) for width in widths]
+        value = replace(self.density, design=A)(states)[0] + self.log_prior(states)
         scale = self.density.parts(states)[2][..., 0]  # of the weights in the parameters
         for _, root in normals:
             value -= np.log(np.einsum("ijj->ij", root) * scale).sum(axis=1)
