@@ -155,34 +155,6 @@ def test_a_size_given_all_else(linear, bend):
     assert_normal(law.scores(moved(law, rng, step, 4)))
 
 
-@pytest.mark.parametrize("direction", [-1.0, 1.0])
-@pytest.mark.parametrize(("linear", "bend"), [(0.7, 1.5), (3.0, 40.0)])
-def test_an_exchange_between_two_sizes(direction, linear, bend):
-    """Where the prior tells most, and where the responses do."""
-    rng, first, second = np.random.default_rng(8), 0.6, 1.1
-    low, high = -first, second if direction < 0 else 30.0
-    t = np.linspace(low, high, 20_001)
-    both = PRIOR.log_weight_density(np.stack([first + t, second + direction * t])).sum(axis=0)
-    law = Law(t, both + linear * t - 0.5 * bend * t**2)
-
-    root, left = np.sqrt(bend / 0.68), []  # 1 - .8^2 / 2 are left where the bias is integrated out
-    sign, right = np.array([1.0, -direction]), np.array([[root], [0.0]])
-    ones, border, prior = np.array([0.8]), np.array([0.8 * root, 0.0]), (PRIOR.c, PRIOR.d)
-
-    def step(at):
-        size = np.array([first + at, second + direction * at])
-        slope = (linear - bend * np.array([at])) / root
-        args = (right, ones, border, sign, size, slope, 2.0, *prior, rng)
-        moves.transfer(0, 1, *args)
-        there = size[0] - first
-        rest = size[1] - second - direction * there
-        left.append((rest, slope[0] - (linear - bend * there) / root))
-        return there
-
-    assert_normal(law.scores(moved(law, rng, step, 4)))
-    assert np.abs(left).max() < 1e-9
-
-
 def small_problem():
     """Return sizes, a bias, latent values of a few rows, and labels."""
     rng = np.random.default_rng(9)

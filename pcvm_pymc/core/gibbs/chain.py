@@ -17,6 +17,7 @@ from pcvm_pymc.core.gibbs.vectors import Integers, copy_into, jit
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Values
 
+_LARGE_ONES = 3  # moved in a sweep with the responses integrated out: the others' noise hides them
 _CHUNK_SECONDS = 0.3  # of compiled sweeps, after which a chain can be interrupted
 
 
@@ -149,7 +150,8 @@ def run(
         given = Given(label, prior, math.exp(log_rate), flip)
         moves.update_given_responses(basis, given, state, rng)
         # from here on the responses are integrated out, until the next sweep draws new ones
-        moves.update_a_large_one(basis, given, state, rng)
+        for _ in range(_LARGE_ONES):
+            moves.update_a_large_one(basis, given, state, rng)
         low = -moves.SCALE_WIDTH * rng.random()
         known = (size, bias, latent, given)
         t = sliced(moves.scale_density, known, 0.0, low, low + moves.SCALE_WIDTH, rng)

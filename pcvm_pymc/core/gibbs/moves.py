@@ -21,7 +21,6 @@ from pcvm_pymc.core.gibbs.vectors import (
     places_above,
     product,
     product_of_transposed,
-    reordered,
     row_product,
 )
 from pcvm_pymc.core.pieces.probit import Array
@@ -31,8 +30,6 @@ _LOG_SIZE_WIDTH = 12.0
 _SINGLE_WIDTH = 6.0
 SCALE_WIDTH = 2.0
 RATE_WIDTH = 4.0
-_DEVIATIONS = 6.0  # width of a transfer's interval, in standard deviations given the responses
-_PRIOR_SCALES = 1e4  # its largest width, in units of sqrt(d), where responses say nothing
 _SMALLEST_SIZE = 1e-300  # of a weight: its logarithm is finite
 _LEAST_LOG_SIZE = math.log(_SMALLEST_SIZE)
 _MOST_SHRINKS = 1000  # then the point stays: a density that is all rounding has no slice around it
@@ -52,8 +49,6 @@ class Columns(NamedTuple):
         Orthonormal columns.
     right : ndarray, shape (n_basis, rank)
         Phi = left right', to rounding: kernels are close to low rank, which a sweep's time follows.
-    neighbours : ndarray of int, shape (n_basis, k)
-        Nearest columns of Phi, with which a weight exchanges size.
     ones : ndarray, shape (rank,)
         left' 1.
     border : ndarray, shape (n_basis,)
@@ -64,7 +59,6 @@ class Columns(NamedTuple):
 
     left: Array
     right: Array
-    neighbours: Integers
     ones: Array
     border: Array
     norm: Array
@@ -139,23 +133,6 @@ def coordinate_density(x: float, c: float, rate: float, linear: float, curvature
     """Return the log density of x = log size given all else: prior, Jacobian, Gaussian in the size."""
     size = math.exp(x)
     return x + log_size_density(size, c, rate) + linear * size - 0.5 * curvature * size * size
-
-
-@jit
-def transfer_density(
-    t: float,
-    one: float,
-    two: float,
-    direction: float,
-    c: float,
-    rate: float,
-    linear: float,
-    curvature: float,
-) -> float:
-    """Return the log density along sizes (one + t, two + direction t)."""
-    one, two, half = one + t, two + direction * t, 0.5 / rate
-    factors = (1.0 + half * one * one) * (1.0 + half * two * two)
-    return linear * t - 0.5 * curvature * t * t - (c + 0.5) * math.log(factors)
 
 
 @jit
@@ -238,51 +215,6 @@ def slice_coordinate(
     return max(math.exp(sliced(coordinate_density, known, x, low, high, rng)), _SMALLEST_SIZE)
 
 
-@reordered
-def transfer(
-    first: int,
-    second: int,
-    right: Array,
-    ones: Array,
-    border: Array,
-    sign: Array,
-    size: Array,
-    slope: Array,
-    spread: float,
-    c: float,
-    rate: float,
-    rng: Generator,
-) -> None:
-    """Move weight from one basis to another, their signed sum kept: f changes by t (phi_1 - phi_2).
-
-    Arrays one by one: to take them out of a tuple counts references, which
-    is a tenth of its time.
-    """
-    rank = right.shape[1]
-    inner, curvature = 0.0, 0.0
-    for k in range(rank):
-        difference = right[first, k] - right[second, k]
-        inner += difference * slope[k]
-        curvature += difference * difference
-    edge = border[first] - border[second]
-    curvature = max(curvature - edge * edge / spread, 0.0)
-    s, one, two = sign[first], size[first], size[second]
-    direction = -s * sign[second]
-    if direction > 0.0:  # both gain or both lose
-        width = min(_DEVIATIONS / math.sqrt(curvature), _PRIOR_SCALES * math.sqrt(rate))
-        low = -width * rng.random()
-        high, low = low + width, max(low, -one, -two)
-    else:  # what one gains the other loses
-        low, high = -one, two
-    known = (one, two, direction, c, rate, s * inner, curvature)
-    t = sliced(transfer_density, known, 0.0, low, high, rng)
-    size[first] = max(one + t, _SMALLEST_SIZE)
-    size[second] = max(two + direction * t, _SMALLEST_SIZE)
-    shared = s * t * edge / spread
-    for k in range(rank):
-        slope[k] -= s * t * (right[first, k] - right[second, k]) - shared * ones[k]
-
-
 @jit
 def _largest(size: Array) -> tuple[Integers, float]:
     """Return where the six largest sizes are, in ascending places, and the next largest size.
@@ -323,11 +255,6 @@ def update_given_responses(basis: Columns, given: Given, score: Score, rng: Gene
         size[j] = new
         add_row(slope, -delta, right, j)
         add_multiple(slope, delta * border[j] / spread, ones)
-    # exchanges with a neighbour, drawn without regard to the state
-    n_near = basis.neighbours.shape[1]
-    for j in range(len(size) if n_near else 0):
-        k = basis.neighbours[j, int(rng.random() * n_near)]
-        transfer(j, k, right, ones, border, sign, size, slope, spread, c, rate, rng)
     write_latent(basis, sign, size, 0.0, latent)
     rest = response.sum() - latent.sum()
     bias[0] = rest / spread + rng.standard_normal() / math.sqrt(spread)

@@ -14,7 +14,6 @@ from pcvm_pymc.core.problem import Problem
 
 # columns of Phi below this share of the largest pivot are rounding: latent values keep nine digits
 _RANK_TOLERANCE = 1e-11
-_N_NEIGHBOURS = 10  # nearest columns of each, one of which it exchanges weight with in a sweep
 
 
 @dataclass(frozen=True)
@@ -94,11 +93,7 @@ def make_columns(Phi: Array) -> Columns:
     left, right = factorise(Phi)
     ones = left.sum(axis=0)
     norm = np.einsum("jk,jk->j", right, right)
-    distance = norm - 2.0 * (right @ right.T)  # but for a part that is the same in a row
-    np.fill_diagonal(distance, np.inf)
-    k = min(_N_NEIGHBOURS, len(right) - 1)
-    near = np.ascontiguousarray(np.argpartition(distance, k - 1, axis=1)[:, :k])
-    return Columns(left, right, near, ones, right @ ones, norm)
+    return Columns(left, right, ones, right @ ones, norm)
 
 
 def factorise(Phi: Array, tolerance: float = _RANK_TOLERANCE) -> tuple[Array, Array]:
