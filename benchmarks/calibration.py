@@ -44,14 +44,11 @@ def main() -> None:
     every = [f"Gibbs, {name}" for name in calibration.GIBBS]
     every += [f"NUTS, {name}" for name in calibration.NUTS]
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {every}")
+    parser.add_argument("cases", nargs="*", default=every, choices=every, metavar="CASE")
     parser.add_argument("--replications", type=int, default=calibration.REPLICATIONS)
     options = parser.parse_args()
-    unknown = set(options.cases) - set(every)
-    if unknown:
-        parser.error(f"unknown cases {sorted(unknown)}; needed some of {every}")
     print(f"| {' | '.join(HEADS)} |", f"|{' --- |' * len(HEADS)}", sep="\n", flush=True)
-    for name in options.cases or every:
+    for name in options.cases:
         print(f"| {' | '.join(row(name, options.replications))} |", flush=True)
 
 

@@ -86,34 +86,16 @@ def chosen(X, y):
 
 
 DRAWN = {"estimation": "posterior", "random_state": 0}
-#: name in the table, and `(X, y, new) -> (quantiles, mean)`
+#: `(X, y, new) -> (quantiles, mean)`
 WAYS = {
-    "posterior": (
-        '`PCVMClassifier(estimation="posterior")`',
-        of_classifier(PCVMClassifier(width="shared", **DRAWN)),
-    ),
-    "average": (
-        "`PCVMClassifier()`",
-        of_classifier(PCVMClassifier(width="shared", random_state=0)),
-    ),
-    "rvm": (
-        '`RVMClassifier(estimation="posterior")`',
-        of_classifier(RVMClassifier(width="shared", **DRAWN)),
-    ),
-    "sparse": (
-        '`SparseProbitClassifier(features="kernel", prior="laplace", estimation="posterior")`',
-        of_classifier(SparseProbitClassifier(features="kernel", prior="laplace", **DRAWN)),
-    ),
-    "signed": ("`pcvm_model(X, y, width=chosen)`, the paper's", of_model(chosen)),
-    "both": (
-        'the same with `basis="kmeans", signs="both"`',
-        of_model(chosen, basis="kmeans", signs="both"),
-    ),
-    "width": (
-        'the same with `width="lognormal"`',
-        of_model(lambda X, y: "lognormal", basis="kmeans", signs="both"),
-    ),
-    "gp": ("Gaussian process", of_gaussian_process),
+    "posterior": of_classifier(PCVMClassifier(width="shared", **DRAWN)),
+    "average": of_classifier(PCVMClassifier(width="shared", random_state=0)),
+    "rvm": of_classifier(RVMClassifier(width="shared", **DRAWN)),
+    "sparse": of_classifier(SparseProbitClassifier(features="kernel", prior="laplace", **DRAWN)),
+    "signed": of_model(chosen),  # the paper's
+    "both": of_model(chosen, basis="kmeans", signs="both"),
+    "width": of_model(lambda X, y: "lognormal", basis="kmeans", signs="both"),
+    "gp": of_gaussian_process,
 }
 
 
@@ -123,7 +105,7 @@ def once(name, kind, n, seed):
     rng = np.random.default_rng([seed, n])
     X, new = rng.normal(size=(n, d)), rng.normal(size=(NEW, d))
     y, p, began = rng.uniform(size=n) < truth(X), truth(new), time.process_time()
-    quantiles, mean = WAYS[name][1](X, y, new)
+    quantiles, mean = WAYS[name](X, y, new)
     found = []
     for low, high in (quantiles[:2], quantiles[2:]):
         found += [np.mean((low <= p) & (p <= high)), np.mean(high - low)]
@@ -149,7 +131,7 @@ def main():
         least = min(shares, key=lambda kind: shares[kind][0])
         shown = [f"{v:.2f}" for v in row[:4]] + [f"{row[4]:.4f}", f"{row[5]:.1f}"]
         kind = f"{least} {shares[least][0]:.2f}"
-        print(f"| {WAYS[name][0]} | {n} | {' | '.join(shown)} | {kind} |", flush=True)
+        print(f"| {name} | {n} | {' | '.join(shown)} | {kind} |", flush=True)
 
 
 if __name__ == "__main__":

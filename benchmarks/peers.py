@@ -105,13 +105,14 @@ def categories_of(name: str) -> tuple[int, ...]:
 
 
 def regression_rows(name: str, n: int, seed: int):
-    """Return standardised inputs and targets of the training and test rows of a regression."""
+    """Return standardised rows with their targets, and the inputs again, of a regression."""
     X, y = REGRESSIONS[name](n + MOST_TESTED, seed)
     rows = np.random.default_rng(seed).permutation(len(X))[: n + MOST_TESTED]
     X, y = X[rows], y[rows]
     X = (X - X[:n].mean(axis=0)) / (X[:n].std(axis=0) + 1e-12)
     y = (y - y[:n].mean()) / y[:n].std()
-    return X[:n], y[:n], X[n:], y[n:]
+    data = X[:n], y[:n], X[n:], y[n:]
+    return data, data[::2]
 
 
 def simulated_rows(name: str, n: int, seed: int):
@@ -129,14 +130,9 @@ def simulated_rows(name: str, n: int, seed: int):
 
 def draws(name: str, n: int, n_draws: int, seed: int):
     """Yield prepared rows with their labels, and rows as they come."""
-    if name in REGRESSIONS:
-        for k in range(n_draws):
-            data = regression_rows(name, n, seed + k)
-            yield data, data[::2]
-        return
-    if name.rstrip("0123456789") in (*NOISY, "motif-"):
-        for k in range(n_draws):
-            yield simulated_rows(name, n, seed + k)
+    if name in REGRESSIONS or name.rstrip("0123456789") in (*NOISY, "motif-"):
+        made = regression_rows if name in REGRESSIONS else simulated_rows
+        yield from (made(name, n, seed + k) for k in range(n_draws))
         return
     data = load(name, random_state=0)
     y = np.unique(data.y, return_inverse=True)[1]

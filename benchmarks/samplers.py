@@ -1,4 +1,4 @@
-"""Effective draws of the latent function per CPU second: Gibbs, each form and sampler of NUTS.
+"""Effective draws of the latent function per CPU second: Gibbs, trajectories, each form and sampler of NUTS.
 
 ``OMP_NUM_THREADS=1 uv run python benchmarks/samplers.py run.jsonl [--limit S] [--sizes N ...]
 [--forms TEXT]``
@@ -8,9 +8,9 @@ again.
 """
 
 import argparse
+import os
 import time
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, getrusage
 
 from processes import fresh, resumed
 
@@ -19,15 +19,16 @@ SETS = ("ripley", "moons")
 WIDTH = 0.64  # of both sets, by 5-fold cross-validation at N = 250, rounded
 MEANS = {"basis": "kmeans"}
 BOTH_SIGNS, ANY_WIDTH = MEANS | {"signs": "both"}, MEANS | {"unknown": True}
-#: hyperprior, method, sampler of NUTS, and other arguments of the model
+ANY_SIGNS_AND_WIDTH = BOTH_SIGNS | ANY_WIDTH
+#: hyperprior, method ("gibbs", "hmc", "nuts", "pm.sample"), sampler of NUTS, other arguments of the model
 FORMS = {
     "Gibbs, half-t": ("default", "gibbs", ""),
     "Gibbs, half-t, scale learned": ("learned", "gibbs", ""),
     "Gibbs, half-t, scale learned, 30 means": ("learned", "gibbs", "", MEANS),
     "NUTS, half-t, scale learned, 30 means, nutpie": ("learned", "nuts", "nutpie", MEANS),
-    "Gibbs, both signs, 30 means": ("learned", "gibbs", "", BOTH_SIGNS),
+    "HMC, both signs, 30 means": ("learned", "hmc", "", BOTH_SIGNS),
+    "HMC, both signs, 30 means, width unknown": ("learned", "hmc", "", ANY_SIGNS_AND_WIDTH),
     "NUTS, both signs, 30 means, nutpie": ("learned", "nuts", "nutpie", BOTH_SIGNS),
-    "Gibbs, half-t, 30 means, width unknown": ("default", "gibbs", "", ANY_WIDTH),
     "NUTS, half-t, 30 means, width unknown, PyMC": ("default", "nuts", "pymc", ANY_WIDTH),
     "NUTS, half-t, 30 means, width unknown, nutpie": ("default", "nuts", "nutpie", ANY_WIDTH),
     "NUTS, half-t, PyMC": ("default", "nuts", "pymc"),
@@ -52,43 +53,30 @@ def data(name, n):
     return X, 2.0 * y - 1.0
 
 
-def build(name, n, prior, unknown=False, **choices):
-    """Return the model of a job."""
-    import pymc as pm
-
-    from pcvm_pymc import HalfHorseshoe, pcvm_model
-
-    X, y = data(name, n)
-    width = pm.LogNormal.dist(0.0, 0.7) if unknown else WIDTH
-    hyperprior = {"joint": "default", "horseshoe": HalfHorseshoe.default(n, n)}.get(prior, prior)
-    precision = "joint" if prior == "joint" else "marginal"
-    return pcvm_model(X, y, width=width, hyperprior=hyperprior, precision=precision, **choices)
-
-
 def drawn(name, n, form):
     """Sample once; return what the chains say."""
     import pymc as pm
 
-    from pcvm_pymc import sample
-    from pcvm_pymc.assessment.comparison import convergence
+    from pcvm_pymc import HalfHorseshoe, pcvm_model, sample
+    from pcvm_pymc.inference.convergence import convergence
 
     prior, method, sampler, *choices = FORMS[form]
-    model = build(name, n, prior, **dict(*choices))
+    options = dict(*choices)
+    X, y = data(name, n)
+    width = pm.LogNormal.dist(0.0, 0.7) if options.pop("unknown", False) else WIDTH
+    hyperprior = {"joint": "default", "horseshoe": HalfHorseshoe.default(n, n)}.get(prior, prior)
+    precision = "joint" if prior == "joint" else "marginal"
+    model = pcvm_model(X, y, width=width, hyperprior=hyperprior, precision=precision, **options)
     if method == "pm.sample":
         with model:
             tree = pm.sample(progressbar=False, random_seed=1, quiet=True)
     else:
-        options = {"nuts_sampler": sampler} if sampler else {}
-        tree = sample(model, method=method, progressbar=False, random_seed=1, **options)
+        tree = sample(
+            model, method=method, nuts_sampler=sampler or None, progressbar=False, random_seed=1
+        )
     found = convergence(tree)
     numbers = {"ESS": found.ess, "r-hat": found.rhat, "divergences": found.divergences}
     return {key: float(value) for key, value in numbers.items()}
-
-
-def children_seconds():
-    """Return the CPU seconds of the processes that this one has waited for."""
-    used = getrusage(RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def main():
@@ -101,12 +89,12 @@ def main():
     options = parser.parse_args()
 
     def measure(name, n, form):
-        began, before = time.perf_counter(), children_seconds()
+        began, before = time.perf_counter(), os.times()
         found = fresh(drawn, name, n, form, limit=options.limit)
         row = {"set": name, "N": n, "form": form}
         if isinstance(found, str):
             return row | {"failed": found}
-        cpu = children_seconds() - before
+        cpu = sum(os.times()[2:4]) - sum(before[2:4])  # of processes that have been waited for
         found |= {"CPU s": cpu, "s": time.perf_counter() - began}
         return row | found | {"ESS / CPU s": found["ESS"] / cpu}
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -23,14 +23,7 @@ _PROGRESS = (
 )
 
 
-class Chains(Protocol):
-    """Chains of a sampler: `GibbsChains` or `HamiltonianChains`."""
-
-    def warm_up(self, n: int) -> None:
-        """Take so many iterations, and adapt."""
-
-    def draw(self, n: int, thin: int = 1) -> tuple[Values, dict[str, Array]]:
-        """Return states, one in `thin`, and statistics; shapes begin with (n_chains, n)."""
+type Chains = GibbsChains | HamiltonianChains
 
 
 @dataclass(frozen=True)
@@ -52,7 +45,7 @@ class Run:
         """States that each chain needs before convergence can be judged."""
         return self.draws * -(-_JUDGED // (self.chains * self.draws))
 
-    def start(self, problem: Problem, rng: np.random.Generator) -> Chains:
+    def start(self, problem: Problem, rng: np.random.Generator) -> GibbsChains | HamiltonianChains:
         """Return chains at their start."""
         if self.method == "gibbs":
             return GibbsChains(GibbsProblem.of(problem), rng, self.chains, self.cores)
@@ -122,21 +115,20 @@ def run_chains(problem: Problem, run: Run, rng: np.random.Generator) -> Drawn:
             chains.warm_up(max(run.tune, 1))
             while True:
                 missing = n_states - sum(values.rate.shape[1] for values, _ in kept)
+                thin = n_states * step // run.draws
                 for n in _blocks(missing):
                     kept.append(chains.draw(n, step))
                     n_iter += n * step
                     missing -= n
-                    now: dict[str, Any] = {"total": n_iter + missing * step}
-                    progress.update(
-                        task, completed=n_iter, thin=n_states * step // run.draws, **now
-                    )
-                every = max(n_states // run.draws, 1)
+                    left = missing * step
+                    progress.update(task, completed=n_iter, total=n_iter + left, thin=thin)
+                every = n_states // run.draws
                 whole = drawn = _drawn(problem, kept, every, step=step, n_iter=n_iter)
-                more = n_states * step * (2 if n_states * step == run.draws * run.thin else 1)
+                more = n_states * step * (2 if thin == run.thin else 1)
                 with keeping(drawn):
                     if _is_enough(drawn) or n_iter + more > run.max_iter:
                         return drawn
-                if n_states * step == run.draws * run.thin:
+                if thin == run.thin:  # the first round
                     kept = []
                 if n_states < run.enough:
                     n_states *= 2
@@ -147,7 +139,7 @@ def run_chains(problem: Problem, run: Run, rng: np.random.Generator) -> Drawn:
                 return replace(whole, is_whole=False)
             if not kept:
                 raise
-            every = max(n_states // run.draws, 1)
+            every = n_states // run.draws
             return _drawn(problem, kept, every, step=step, n_iter=n_iter, is_whole=False)
 
 

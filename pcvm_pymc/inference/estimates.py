@@ -67,7 +67,8 @@ def find_map_em(
         density of the logarithms, weights and bias integrated out by Laplace's approximation. Under signs of
         labels the posterior's scale is far too small for a mode; there it is chosen by leave-one-out, as by
         `select`. Weights are the mode given it. ``"given"`` leaves the scale at one, ``rate = c``, as in the
-        papers' protocols. A width that is not estimated so moves with the weights, by the corrected eq. 10.
+        papers' protocols. In a model with terms of one's own that of a function with signs always stays
+        there. A width that is not estimated so moves with the weights, by the corrected eq. 10.
     options : EMOptions, optional
         Default: ``EMOptions()``.
     start : Start, optional
@@ -125,9 +126,7 @@ def find_map_em(
     solve: Callable[..., Any]
     if parts is None or isinstance(problem, OwnTerms):
         if start is not None:
-            raise ValueError(
-                "start is for models without terms of one's own; leave it out, and give variables initval="
-            )
+            raise ValueError("start is for models without own terms; needed initval= of variables")
         warn_if_counted_twice(model)
         own = fit_own_hyperparameters if estimated else fit_own_terms
         solve = partial(own, problem.problem, problem.first)
@@ -152,10 +151,8 @@ def find_map_em(
 
 def _other_values(parts: Parts, problem: Problem, result: EMResult) -> dict[str, Any]:
     """Return the precisions' means given the point, and a width and a scale that are unknown."""
-    scores, prior = (
-        ("class",) if problem.n_scores > 1 else (),
-        problem.given(d=result.rate).hyperprior,
-    )
+    scores = ("class",) if problem.n_scores > 1 else ()
+    prior = problem.given(d=result.rate).hyperprior
     of_bias = [problem.bias_precision(float(b)) for b in np.atleast_1d(result.bias)]
     values: dict[str, Any] = {
         "precision": (("basis", *scores), prior.weight_precision(result.weight)),

@@ -81,10 +81,8 @@ def _frame(result: xr.DataTree, X_new: ArrayLike) -> Frame:
     """Return new inputs with what their rows are called; raise where columns are others."""
     data = result["constant_data"].to_dataset()
     if not {"centres", "X"} & {*data.variables}:
-        raise ValueError(
-            "the result has no function called 'latent'; needed pm.sample_posterior_predictive after "
-            "pm.set_data(**new_data(model, X_new, name=...))"
-        )
+        needed = "pm.set_data(**new_data(model, X_new, name=...)), pm.sample_posterior_predictive"
+        raise ValueError(f"the result has no function called 'latent'; needed {needed}")
     rows = data["centres" if "centres" in data else "X"]
     known = rows["feature"].values if "feature" in rows.coords else None
     return Frame.of(X_new, "X_new", known, rows.sizes["feature"])
@@ -232,9 +230,7 @@ def _moments(
     """Return mean and standard deviation of the latent function of an RVM or RVM*, shape (n_new,) each."""
     likelihood = results.likelihood_of(result)
     if "fit" not in result or likelihood.targets != "numbers":
-        raise ValueError(
-            "the result is not an RVM's regression; needed fit_evidence(rvm_model(X, y))"
-        )
+        raise ValueError("result is not an RVM's regression; needed fit_evidence(rvm_model(X, y))")
     point, data = (result[name].to_dataset() for name in ("posterior", "constant_data"))
     point, centres = point.isel(chain=0, draw=0), data["centres"].values
     of_rows = (data[name].values if name in data else None for name in OF_ROWS)

@@ -71,7 +71,7 @@ def pack(
     return record_model(tree, model, parts)
 
 
-def under_model_names(model: pm.Model, parts: Parts, values: Values) -> Values:
+def under_model_names(model: pm.Model, parts: Parts, values: Values) -> dict[str, Any]:
     """Return values under a builder's names as the model names them, and their dims."""
     names, own = parts.names(model), dict[str, Any]()
     for key, name in names.items():
@@ -84,8 +84,8 @@ def under_model_names(model: pm.Model, parts: Parts, values: Values) -> Values:
 
 def point_values(
     model: pm.Model, parts: Parts, problem: Problem, result: Any, values: Values
-) -> Values:
-    """Return what a point estimate has, of one score or several, as the model names it.
+) -> dict[str, Any]:
+    """Return what a point estimate or draws have, of one score or several, as the model names it.
 
     Parameters
     ----------
@@ -93,9 +93,9 @@ def point_values(
     parts : Parts
     problem : Problem
         As read from the model.
-    result : EMResult or EvidenceResult
+    result : EMResult or EvidenceResult, or draws by the same names
     values : mapping of str to (dims, array_like)
-        What the point has besides ``weight``, ``bias``, ``latent`` and, of signed weights, ``magnitude``.
+        What there is besides ``weight``, ``bias``, ``latent`` and, of signed weights, ``magnitude``.
     """
     scores = ("class",) if problem.n_scores > 1 else ()
     found = {

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -217,9 +218,8 @@ def _report(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> None:
     Judged are the latent function, and what is unknown besides weights and bias, which can replace one
     another: single ones mix worse, and predictions do not depend on it.
     """
-    if (
-        tree["posterior"].attrs["sampler"].startswith("NUTS")
-    ):  # others take shorter steps now and then
+    # other samplers take shorter steps now and then
+    if tree["posterior"].attrs["sampler"].startswith("NUTS"):
         log_warnings([*warn_divergences(tree), *warn_treedepth(tree)])
     posterior = results.under_our_names(tree)["posterior"].to_dataset()
     if posterior.sizes["draw"] < 100 or posterior.sizes["chain"] < 2:
@@ -370,14 +370,7 @@ def _packed(
     """Return the states of all chains as draws with their log likelihood."""
     states, scores = drawn.values, ("class",) if problem.n_scores > 1 else ()
     weight, bias = (x if scores else x[..., 0] for x in (states.weight, states.bias))
-    values: dict[str, tuple[tuple[str, ...], Any]] = {
-        "weight": (("basis", *scores), weight),
-        "latent": (("obs", *scores), drawn.latent),
-    }
-    if problem.is_signed:
-        values["magnitude"] = (("basis", *scores), np.abs(weight))
-    if problem.bias != "none":
-        values["bias"] = (scores, bias)
+    values: dict[str, tuple[tuple[str, ...], Any]] = {}
     if problem.hyperprior.learns_rate:
         values["rate"] = ((), states.rate)
     if "noise" in parts.nuisances:
@@ -394,14 +387,15 @@ def _packed(
         **drawn.statistics,
     }
     observed = "target" if problem.likelihood.targets == "numbers" else "label"
-    posterior, likelihoods = (
-        results.under_model_names(model, parts, each)
-        for each in (values, {observed: (("obs",), log_likelihood)})
-    )
+    density = {observed: (("obs",), log_likelihood)}
     groups = {
         "sample_stats": {name: ((), x) for name, x in known.items()},
-        "log_likelihood": likelihoods,
+        "log_likelihood": results.under_model_names(model, parts, density),
     }
+    point = SimpleNamespace(weight=weight, bias=bias, latent=drawn.latent)
+    posterior = results.point_values(model, parts, problem, point, values)
+    if problem.bias == "none":
+        del posterior["bias"]
     tree = results.pack(model, parts, posterior, groups, **attrs)
     _report(tree, model, parts)
     for group in ("posterior", "sample_stats", "log_likelihood"):  # without states between draws

@@ -83,16 +83,12 @@ def as_piece(kernel: AnyKernel, width: Any = None) -> kernels.KernelPiece:
     if isinstance(width, TensorVariable):
         if piece.name not in DECLARED_KERNELS:
             known = " or ".join(map(repr, DECLARED_KERNELS))
-            raise ValueError(
-                f"width is a random variable; needed kernel={known}, or a pm.gp.cov of random lengthscale"
-            )
+            raise ValueError(f"width is a random variable; needed kernel={known}, or a pm.gp.cov")
         return piece
     if _has_width(piece):
         return piece.with_width(kernels.as_width(piece.width if width is None else width))
     if width is not None:
-        raise ValueError(
-            f"width={width!r} was given with kernel={kernel!r}, which has none; omit it"
-        )
+        raise ValueError(f"width={width!r} was given with kernel={kernel!r} without one; omit it")
     return piece
 
 
@@ -154,9 +150,7 @@ def recall_kernel(
         values = piece(rows[:_N_CHECKED], centres)
         differs = not np.allclose(values, Phi[:_N_CHECKED], rtol=1e-9, atol=1e-12)
     if differs:
-        raise ValueError(
-            f"the model was not built with kernel={kernel!r}; needed its own, a {name}"
-        )
+        raise ValueError(f"the model was not built with kernel={kernel!r}; needed a {name}")
     return piece
 
 
@@ -258,9 +252,8 @@ def choose_bases(
         given = {"basis": basis, "width": width, "kernel": None if is_rbf else kernel}
         for name, value in given.items():
             if value is not None:
-                fault = f"{name} was given with features={features!r}, found"
-                needed = "features='kernel', or leave it out"
-                raise ValueError(f"{fault} {validation.shown(value)}; needed {needed}")
+                found = f"{name} was given with features={features!r} ({validation.shown(value)})"
+                raise ValueError(f"{found}; needed features='kernel', or leave it out")
         return Bases(X, X, None, None, None, features)
     has_width = isinstance(kernel, kernels.KernelPiece | pm.gp.cov.Covariance)
     is_named = isinstance(width, str)
@@ -284,13 +277,10 @@ def choose_bases(
     elif known is not None:
         sign = row.signs(known, *shape)
     else:
-        what = (
-            "neither y nor signs were given" if within is None else "basis was given without signs"
-        )
-        needed = "labels y of two classes" if within is None else "one, -1 or +1, for each centre"
-        raise ValueError(
-            f"{what}; needed {needed}, or signs='both' (rvm_latent's weights have none)"
-        )
+        found = "basis was given without signs; needed one, -1 or +1, for each centre"
+        if within is None:
+            found = "neither y nor signs were given; needed labels y of two classes"
+        raise ValueError(f"{found}, or signs='both' (rvm_latent's weights have none)")
     return Bases(X, centres, sign, piece, width, features)
 
 

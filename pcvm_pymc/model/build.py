@@ -321,12 +321,9 @@ def _link(
     names: Names, row: System, likelihood: str | Likelihood | None, nuisance: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
     """Return the likelihood's name, and its parameters that were given: one number or variable each."""
-    name = row.likelihood if likelihood is None else getattr(likelihood, "name", likelihood)
-    name = ALIASES.get(name, name) if isinstance(name, str) else None
-    if name not in row.likelihoods:
-        raise ValueError(
-            f"likelihood={validation.shown(likelihood)} is unknown; use one of {row.likelihoods}"
-        )
+    name: Any = row.likelihood if likelihood is None else getattr(likelihood, "name", likelihood)
+    name = ALIASES.get(str(name), name)
+    validation.check_choice("likelihood", name, row.likelihoods)
     defaults = getfullargspec(DECLARED_LIKELIHOODS[name]).kwonlydefaults or {}
     has = {*defaults} - {*OF_ROWS}
     given = {key: value for key, value in nuisance.items() if value is not None}
@@ -391,8 +388,7 @@ def _checked_prior(row: System, given: Prior | str | None, precision: str) -> Pr
             f"{_NAMES}, or None for the default (priors of this model: {row.priors})"
         )
     if not prior.is_proper and (precision == "joint" or "em" not in row.solvers):
-        needed = "a proper Hyperprior(c, d, e, f), all positive, or None"
-        raise ValueError(f"{found}: this model needs a proper hyperprior; needed {needed}")
+        raise ValueError(f"{found}: this model needs a proper hyperprior, c to f positive, or None")
     if (prior.name, precision) not in DECLARED_PRIORS:
         raise ValueError(f"{found} has no precisions, for precision='joint'; use 'marginal'")
     return prior

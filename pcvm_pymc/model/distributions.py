@@ -62,6 +62,8 @@ def log_ndtr(x: Tensor) -> Tensor:
 class SymbolicRV(SymbolicRandomVariable):
     """A distribution that is sampled through other distributions: subclasses define `draw`."""
 
+    draw: Any  # of a random generator, a size and parameters: the next generator, and the draws
+
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__.removesuffix("RV")
         cls._print_name = (cls.name, f"\\operatorname{{{cls.name}}}")
@@ -80,11 +82,6 @@ class SymbolicRV(SymbolicRandomVariable):
         inputs = [rng, size, *params]
         return cls(inputs, list(cls.draw(rng, batch, *params)))(*inputs)
 
-    @classmethod
-    def draw(cls, rng: Any, size: Any, *params: Tensor) -> Draws:
-        """Return the next random generator, and the draws."""
-        raise NotImplementedError
-
 
 class ProbitBernoulliRV(SymbolicRV):
     """The operation of `ProbitBernoulli`."""
@@ -92,9 +89,9 @@ class ProbitBernoulliRV(SymbolicRV):
     extended_signature = "[rng],[size],()->[rng],()"
 
     @classmethod
-    def draw(cls, rng: Any, size: Any, *params: Tensor) -> Draws:
+    def draw(cls, rng: Any, size: Any, latent: Tensor) -> Draws:
         """Draw labels."""
-        p = ndtr(params[0])  # keeps the lower tail, which invprobit rounds to zero
+        p = ndtr(latent)  # keeps the lower tail, which invprobit rounds to zero
         return pt.random.bernoulli(p, size=size, rng=rng, return_next_rng=True)
 
 
@@ -175,9 +172,8 @@ class MarginalBiasRV(SymbolicRV):
     extended_signature = "[rng],[size],(),()->[rng],()"
 
     @classmethod
-    def draw(cls, rng: Any, size: Any, *params: Tensor) -> Draws:
+    def draw(cls, rng: Any, size: Any, shape: Tensor, rate: Tensor) -> Draws:
         """Draw from the Student-t."""
-        shape, rate = params
         scale = _refused_if_improper(pt.sqrt(rate / shape), rate)
         return pt.random.t(2.0 * shape, 0.0, scale, size=size, rng=rng, return_next_rng=True)
 
@@ -186,9 +182,9 @@ class MarginalWeightRV(MarginalBiasRV):
     """The operation of `MarginalWeight`."""
 
     @classmethod
-    def draw(cls, rng: Any, size: Any, *params: Tensor) -> Draws:
+    def draw(cls, rng: Any, size: Any, shape: Tensor, rate: Tensor) -> Draws:
         """Draw from the half-Student-t."""
-        rng, draws = super().draw(rng, size, *params)
+        rng, draws = super().draw(rng, size, shape, rate)
         return rng, pt.abs(draws)
 
 
@@ -347,9 +343,8 @@ class SharedWeightRV(SymbolicRV):
     extended_signature = "[rng],[size],(),(),()->[rng],(k)"
 
     @classmethod
-    def draw(cls, rng: Any, size: Any, *params: Tensor) -> Draws:
+    def draw(cls, rng: Any, size: Any, c: Tensor, d: Tensor, n_scores: Tensor) -> Draws:
         """Draw a precision for each row, and its normals."""
-        c, d, n_scores = params
         rng, precision = pt.random.gamma(
             c, scale=_refused_if_improper(1.0 / d, d), size=size, rng=rng, return_next_rng=True
         )

@@ -72,11 +72,8 @@ def described(*variables: Variable) -> str:
 
 def random_parts(x: Variable) -> list[Variable]:
     """Return the random variables that an expression depends on directly, each once."""
-
-    def inputs(each: Variable) -> list[Variable] | None:
-        return None if each.owner is None or is_random(each) else each.owner.inputs
-
-    return [each for each in walk([x], inputs, bfs=False) if is_random(each)]
+    every = walk([x], lambda v: [] if is_random(v) or not v.owner else v.owner.inputs, bfs=False)
+    return [each for each in every if is_random(each)]
 
 
 def made_of(expressions: Iterable[Variable]) -> str:

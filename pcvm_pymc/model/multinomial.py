@@ -80,9 +80,8 @@ class MultinomialProbitRV(SymbolicRV):
     extended_signature = "[rng],[size],(c)->[rng],()"
 
     @classmethod
-    def draw(cls, rng: Any, size: Any, *params: TensorVariable) -> Draws:
+    def draw(cls, rng: Any, size: Any, latent: TensorVariable) -> Draws:
         """Draw classes as the largest of normal responses."""
-        (latent,) = params
         shape = (*(size[i] for i in range(size.type.shape[0])), latent.shape[-1])
         rng, noise = pt.random.normal(size=shape, rng=rng, return_next_rng=True)
         return rng, pt.argmax(latent + noise, axis=-1)

@@ -149,16 +149,9 @@ def find_parts(model: pm.Model) -> Parts:
 
     Raises
     ------
-    NotOfFamilyError
+    ValueError
         If there is none: what was found, and what is needed.
     """
-    try:
-        return _found(model)
-    except ValueError as error:
-        raise NotOfFamilyError(str(error)) from error
-
-
-def _found(model: pm.Model) -> Parts:
     observed, name, latent, parameters = _observed(model)
     Phi, size, sign, weight, bias = _latent_parts(model, latent)
     unknown = graphs.random_parts(Phi)
@@ -230,7 +223,7 @@ def parts_of(model: pm.Model) -> Parts | None:
     """Return the pieces of a model; None where it is not of the family."""
     try:
         return find_parts(model)
-    except NotOfFamilyError as error:
+    except ValueError as error:
         _log.debug("not of the family: %s", error)
         return None
 

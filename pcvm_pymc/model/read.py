@@ -1,6 +1,7 @@
 """One reader: the pieces of a model, recognised by the operations of its variables, never by their names."""
 
 import warnings
+from dataclasses import replace
 from itertools import combinations
 from threading import Lock
 from typing import Any
@@ -17,7 +18,6 @@ from pytensor.graph.traversal import ancestors
 
 from pcvm_pymc.core.em.widths import FeatureWidthMoves, WidthMoves
 from pcvm_pymc.core.family import check_solver, systems_of
-from pcvm_pymc.core.pieces.priors import SharedHyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.row_weights import observed_rows
 from pcvm_pymc.core.problem import Problem
@@ -178,9 +178,8 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
     given = (parts.sample_weight, parts.noise_std)
     rows = (None if x is None else np.broadcast_to(graphs.numbers(x), len(Phi)) for x in given)
     likelihood, label = observed_rows(parts.likelihood, label, *rows)
-    pieces = (parts.sign, parts.hyperprior, likelihood, parts.bias_kind)
-    shared = isinstance(parts.hyperprior, SharedHyperprior)
-    return Problem(Phi, label, *pieces, shared, width, moves)
+    bare = replace(without_data(*parts.pieces), likelihood=likelihood)
+    return replace(bare, Phi=Phi, label=label, width=width, moves=moves)
 
 
 def _labels(model: pm.Model, parts: Parts) -> NDArray[Any]:

@@ -54,9 +54,8 @@ class PointMap:
         """Return weights (signed), bias, width and rate at a point, those that the model has."""
         found, known = dict[str, Any](), dict[str, Any]()
         for name, each in sorted(self._values.items(), key=lambda pair: len(pair[1].needs)):
-            known[str(self.variables[name].name)] = found[name] = each.backward(
-                point[each.name], known
-            )
+            found[name] = each.backward(point[each.name], known)
+            known[str(self.variables[name].name)] = found[name]
         if self.parts.sign is not None:
             found["weight"] = self.parts.sign * found["weight"]
         return found

@@ -87,11 +87,6 @@ class _Function:
     bias: str | None
     bias_kind: Literal["prior", "free", "none"]
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the variables whose values are as in the model, without a transform."""
-        return [name for name in (self.weight, self.rate, self.bias) if name is not None]
-
 
 def _functions(model: pm.Model) -> list[_Function]:
     """Return the latent functions of a model whose data are constants."""
@@ -175,14 +170,6 @@ def _penalties(model: pm.Model) -> dict[str, float]:
     return found
 
 
-def _without_initial_values(model: pm.Model) -> pm.Model:
-    """Return the same model without initial values, with which PyMC does not transform models."""
-    bare = object.__new__(type(model))
-    bare.__dict__ |= model.__dict__
-    bare.rvs_to_initial_values = dict.fromkeys(model.rvs_to_initial_values)
-    return bare
-
-
 # --- the log posterior -----------------------------------------------------------------------------
 
 
@@ -212,10 +199,14 @@ class OwnTerms:
         if discrete:
             needed = f"continuous variables: sum over them, {NUTS}"
             raise ValueError(f"{discrete} are discrete and unknown; needed {needed}")
-        fixed = freeze_dims_and_data(_without_initial_values(model))
+        bare = object.__new__(type(model))  # PyMC does not transform models with initial values
+        bare.__dict__ |= model.__dict__
+        bare.rvs_to_initial_values = dict.fromkeys(model.rvs_to_initial_values)
+        fixed = freeze_dims_and_data(bare)
         self._functions = _functions(fixed)
         self._penalties = _penalties(fixed)
-        natural = {name for each in self._functions for name in each.names}
+        # variables whose values are as in the model, without a transform
+        natural = {x for f in self._functions for x in (f.weight, f.rate, f.bias) if x is not None}
         plain = remove_value_transforms(fixed, [fixed[name] for name in sorted(natural)])
         self._values, self._start = plain.value_vars, plain.initial_point()
         self._own = {x.name: str(plain.values_to_rvs[x].name) for x in self._values}

@@ -37,12 +37,9 @@ class Value:
             ways = self.transform.forward(at, *inputs), self.transform.backward(at, *inputs)
             unknown = graphs.random_parts(ways[0])
             self.needs = [str(each.name) for each in unknown]
-            self._forward, self._backward = (
-                pytensor.function(
-                    [at, *unknown], each, mode="FAST_COMPILE", on_unused_input="ignore"
-                )
-                for each in ways
-            )
+            how: Any = {"mode": "FAST_COMPILE", "on_unused_input": "ignore"}
+            compiled = (pytensor.function([at, *unknown], each, **how) for each in ways)
+            self._forward, self._backward = compiled
 
     def forward(self, natural: Any, known: Mapping[str, Any]) -> NDArray[Any]:
         """Return a value as samplers have it, given others; of a size of zero the log is minus infinity."""
