@@ -103,7 +103,8 @@ class PCVMClassifier(KernelClassifier):
           r-hat of the latent function of at most 1.01 and an effective sample size of at least 400; a
           `ConvergenceWarning` says where its options end it before. Probabilities are posterior means, and
           `predict_interval` has the draws' quantiles. Its bases are 30 k-means centres, or `basis` of them,
-          with unconstrained weights; given centres keep their signs, as in the paper. The scale is learned.
+          with unconstrained weights; given centres keep their signs, as in the paper, and are drawn by Gibbs
+          sampling where `sample` would. The scale is learned.
     random_state : int, numpy.random.Generator or None
         For folds and random starts.
     categorical_features : "from_dtype", None or array_like of bool, int or str

@@ -9,7 +9,6 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 from sklearn.base import is_classifier
 
-from pcvm_pymc.core.hamiltonian import LogPosterior
 from pcvm_pymc.core.pieces.centres import MEANS, Centres, as_centres, choose_means
 from pcvm_pymc.core.pieces.kernels import FeatureColumns, Precomputed
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
@@ -56,7 +55,8 @@ class PosteriorOptions:
     draws : int
         That each of four chains keeps, of all widths together.
     max_iter : int
-        Most transitions of a chain, at least twice the draws; where the chains have not agreed by then, the
+        Most transitions of a chain, trajectories or ten sweeps of a Gibbs sampler each, at least twice the
+        draws; where the chains have not agreed by then, the
         fit warns.
 
     Raises
@@ -167,30 +167,26 @@ class Posterior(Estimation):
             each_class = range(n_classes) if n_classes > 2 else range(1, 2)
             labels = [against_rest(data.label, c) for c in each_class]
 
-        def chains_of(kernel: Any, share: float, n: int, seeds: Any) -> list[Chains]:
+        shares, bias = _shares(weights, how.draws), model._bias(by_em=True)
+        chains: list[list[Chains]] = [[] for _ in kernels]
+        arguments = zip(kernels, weights, shares, rng.spawn(len(kernels)), chains, strict=True)
+        for kernel, share, n, seeds, of_kernel in arguments:
             Phi = np.ascontiguousarray(kernel(data.X, centres.points))
-            prior, each = self.prior_at(Phi, centres.sign, data), []
-            bias = model._bias(by_em=True)
+            prior, n_states = self.prior_at(Phi, centres.sign, data), max(n, int(share * N_STATES))
             for label in labels:
                 one, target = replace(data, label=label).observed(of_rows)
-                density = LogPosterior(Problem(Phi, target, centres.sign, prior, one, bias=bias))
-                each.append(Chains(density, seeds, max(n, int(share * N_STATES)), how.max_iter))
-            return each
-
-        shares = _shares(weights, how.draws)
-        arguments = zip(kernels, weights, shares, rng.spawn(len(kernels)), strict=True)
-        chains = [chains_of(*each) for each in arguments]
+                problem = Problem(Phi, target, centres.sign, prior, one, bias=bias)
+                of_kernel.append(Chains(problem, seeds, n_states, how.max_iter))
         diagnostics = run_until_agreed(kernels, weights, chains)
         parts = []
-        for kernel, share, n, one in zip(kernels, weights, shares, chains, strict=True):
-            values = [each.values(n) for each in one]
+        for kernel, share, n, of_kernel in zip(kernels, weights, shares, chains, strict=True):
+            values = [each.values(n) for each in of_kernel]
             weight, bias = (np.concatenate([each[k] for each in values], axis=-1) for k in (0, 1))
             # of rows whose noise is known that of new ones is not
             scales = unit**2 * values[0].rate, unit * values[0].noise * (data.noise is None)
             drawn = Values(unit * weight, middle + unit * bias, *scales)
-            statistics = joint_statistics([each.statistics(n) for each in one])
-            parts.append(Component(kernel, share, drawn, statistics))
-        return parts, diagnostics, max(each.n_iter for one in chains for each in one)
+            parts.append(Component(kernel, share, drawn, joint_statistics(of_kernel, n)))
+        return parts, diagnostics, max(each.n_iter for part in chains for each in part)
 
     @override
     def arguments(self) -> set[str]:
