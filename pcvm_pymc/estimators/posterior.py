@@ -1,6 +1,5 @@
 """The posterior of a kernel machine as an estimator: drawn at each width, mixed by leave-one-out weights."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral
 from typing import Any, override
@@ -37,7 +36,7 @@ from pcvm_pymc.estimators.chains import (
 )
 from pcvm_pymc.estimators.chooser import choose, weighed_kernels
 from pcvm_pymc.estimators.draws import Component, PosteriorMixture, to_datatree
-from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, is_named
+from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, is_named, refuse
 from pcvm_pymc.estimators.formulation import named_hyperprior
 from pcvm_pymc.estimators.modes import Dense
 from pcvm_pymc.estimators.training import TrainingData
@@ -103,12 +102,8 @@ class Posterior(Estimation):
 
     chooser: Any
 
+    solver_options = PosteriorOptions
     averages = False  # of modes, which have predictions of rows left out
-
-    @property
-    @override
-    def solver_options(self) -> type:
-        return PosteriorOptions
 
     @override
     def fit(self, data: TrainingData, *, projected: bool = False) -> Dense:
@@ -167,7 +162,11 @@ class Posterior(Estimation):
             each_class = range(n_classes) if n_classes > 2 else range(1, 2)
             labels = [against_rest(data.label, c) for c in each_class]
 
-        shares, bias = _shares(weights, how.draws), model._bias(by_em=True)
+        # of a chain's draws, one at least; what is left by the largest remainders
+        wanted, bias = how.draws * np.asarray(weights), model._bias(by_em=True)
+        whole = np.floor(wanted).astype(int)
+        whole[np.argsort(whole - wanted, kind="stable")[: how.draws - whole.sum()]] += 1
+        shares = np.maximum(whole, 1).tolist()
         chains: list[list[Chains]] = [[] for _ in kernels]
         arguments = zip(kernels, weights, shares, rng.spawn(len(kernels)), chains, strict=True)
         for kernel, share, n, seeds, of_kernel in arguments:
@@ -198,12 +197,12 @@ class Posterior(Estimation):
     @override
     def check(self, in_chunks: bool) -> None:
         if in_chunks:
-            self.refuse("estimation", f"{STREAMED} another estimation than 'posterior'")
+            refuse(self.model, "estimation", f"{STREAMED} another estimation than 'posterior'")
         if self.model._width_rule == "em":
-            self.refuse("width estimation", "it is moved by EM; needed an estimation by EM")
+            refuse(self.model, "width estimation", "it is moved by EM; needed an estimation by EM")
         if self.model._width_rule == "validity" and self.model._scores_all_rows:
             needed = "the validity is of a fit; needed another width, or estimation='auto'"
-            self.refuse("width estimation", needed)
+            refuse(self.model, "width estimation", needed)
 
     def prior_at(self, Phi: Array, sign: Array | None, data: TrainingData) -> Any:
         """Return the prior of the weights and the bias on some basis functions."""
@@ -246,7 +245,7 @@ class PCVMPosterior(Posterior):
         prior = named_hyperprior(self.hyperprior, self.model._system.priors)
         if not prior.is_proper:
             needed = "an improper prior has no posterior; needed a proper Hyperprior, or 'default'"
-            self.refuse("estimation hyperprior", needed)
+            refuse(self.model, "estimation hyperprior", needed)
 
     @override
     def prior_at(self, Phi: Array, sign: Array | None, data: TrainingData) -> Any:
@@ -288,12 +287,9 @@ class ProcessDraws(Posterior):
         of_rows: Any
         of_rows, target = data.observed(likelihood)
         factors = WIDTH_FACTORS if isinstance(self.model.width, str) else np.ones(1)
-        how = target, of_rows.noise
         at = [kernels[0].with_width(kernels[0].width * factor) for factor in factors]
-        each = [
-            ProcessPosterior.of(kernel(data.X, points), kernel(points, points), *how)
-            for kernel in at
-        ]
+        bases = ((kernel(data.X, points), kernel(points, points)) for kernel in at)
+        each = [ProcessPosterior.of(*basis, target, of_rows.noise) for basis in bases]
         density = np.array([logsumexp(one.log_density) for one in each])
         shares, parts = softmax(density - 0.5 * np.log(factors) ** 2), []  # log-normal widths
         sizes = rng.multinomial(draws, shares)
@@ -318,7 +314,7 @@ class SparsePosterior(Posterior):
         super().check(in_chunks)
         if not named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma).is_proper:
             needed = "needed prior='laplace' or another proper one"
-            self.refuse("estimation prior", f"an improper prior has no posterior; {needed}")
+            refuse(self.model, "estimation prior", f"an improper prior has no posterior; {needed}")
 
     @override
     def prior_at(self, Phi: Array, sign: Array | None, data: TrainingData) -> Any:
@@ -343,11 +339,3 @@ def _standardised(data: TrainingData, likelihood: Any) -> tuple[TrainingData, An
     known = None if data.noise is None else data.noise / unit
     scaled = replace(data, label=(data.label - middle) / unit, noise=known)
     return scaled, likelihood.with_noise(likelihood.noise / unit), middle, unit
-
-
-def _shares(weights: Sequence[float], n_draws: int) -> list[int]:
-    """Return how many of a chain's draws each width has: the largest remainder first, one at least."""
-    wanted = n_draws * np.asarray(weights)
-    found = np.floor(wanted).astype(int)
-    found[np.argsort(found - wanted, kind="stable")[: n_draws - found.sum()]] += 1
-    return [max(int(n), 1) for n in found]
