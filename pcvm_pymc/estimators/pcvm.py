@@ -161,9 +161,9 @@ class PCVMClassifier(KernelClassifier):
         somewhat optimistic, too. With ``groups`` whole groups are left out, by refits.
     idata_ : xarray.DataTree
         Of a posterior only, for ArviZ, in the groups of `sample`: draws, their log likelihood, labels that
-        they predict (``posterior_predictive``), their trajectories (``sample_stats``) and the data. Labels
-        are numbers of the classes, which the attribute ``classes`` lists; ``obs`` has numbers of rows. The
-        group ``convergence`` has kernels and widths with their shares, ``rhat`` and ``ess`` of the mixture
+        they predict (``posterior_predictive``), their trajectories (``sample_stats``, empty of Gibbs
+        sampling) and the data. Labels are numbers of the classes, which the attribute ``classes`` lists;
+        ``obs`` has numbers of rows. The group ``convergence`` has kernels and widths with their shares, ``rhat`` and ``ess`` of the mixture
         (of all states of its chains, of which the draws are some). Of the attributes below a posterior has
         the centres of its bases, ``width_`` (of the largest share) and what is said of the features.
     selection_ : HyperparameterSearch
