@@ -35,6 +35,7 @@ from pcvm_pymc.estimators.estimation import (
     Estimation,
     estimator,
     is_named,
+    refuse,
 )
 from pcvm_pymc.estimators.features import Metric, relevance
 from pcvm_pymc.estimators.tables import TableReader, is_dask
@@ -92,17 +93,8 @@ _SEARCH_SECONDS = 5.0  # of the choice of width and scale for many rows
 _LINE_SECONDS = 2.0  # between two lines of progress
 _PRODUCTS = 12_000.0  # multiplications in one fit for each value of the basis functions and score
 _PER_SECOND = 6e10  # multiplications and additions, of one core
+#: fits within another one say nothing about their rows
 NESTED: ContextVar[bool] = ContextVar("within another fit", default=False)
-
-
-@contextmanager
-def nested() -> Iterator[None]:
-    """Fits within this context say nothing about their rows."""
-    outer = NESTED.set(True)
-    try:
-        yield
-    finally:
-        NESTED.reset(outer)
 
 
 class _Lines(logging.Handler):
@@ -187,7 +179,7 @@ class KernelMachine(TableReader, BaseEstimator):
         estimation = self._estimation
         if not isinstance(estimation.options, estimation.solver_options | None):
             needed = f"needed None or a pcvm_pymc.{estimation.solver_options.__name__}"
-            estimation.refuse("options estimation", needed)
+            refuse(self, "options estimation", needed)
         estimation.check(in_chunks)
         used = estimation.arguments()
         for name in filter(vars(self).__contains__, OF_ESTIMATIONS):
@@ -349,10 +341,8 @@ class KernelMachine(TableReader, BaseEstimator):
             if varied.any():  # columns of two values are indicators
                 validation.warn_unscaled(some[:, varied], names[varied])
         holds_out = self._width_rule in BY_ROWS and self._has_width
-        ungrouped = (
-            data.groups is None and data.splits is None and holds_out and len(X) >= _FEW_ROWS
-        )
-        if ungrouped and has_clusters_of_copies(X):
+        ungrouped = data.groups is None and data.splits is None and holds_out
+        if ungrouped and len(X) >= _FEW_ROWS and has_clusters_of_copies(X):
             found = f"{len(X)} rows are in clusters of nearly equal ones, as repeated ones are"
             remedy = "give groups=, the number of the thing that each row is a measurement of"
             validation.warn_input(f"{found}: folds that part them favour narrow widths; {remedy}")

@@ -252,9 +252,8 @@ class HyperparameterSearch:
         """Return the number of candidates, the best log loss, and the weights of the kernels."""
         of_kernels = "".join(f", {name} {share:.2f}" for name, share in self.kernels.items())
         loss = self.best.scored().log_loss if self.best.loo is not None else np.nan
-        return (
-            f"HyperparameterSearch({len(self.points)} candidates, log loss {loss:.4f}{of_kernels})"
-        )
+        found = f"{len(self.points)} candidates, log loss {loss:.4f}{of_kernels}"
+        return f"HyperparameterSearch({found})"
 
     @property
     def kernels(self) -> dict[str, float]:
@@ -309,10 +308,8 @@ class HyperparameterSearch:
         order = np.argsort(-self.weights, kind="stable")[:most]
         least = min(self.options.kept_weight, 0.5 * float(self.weights.max()))
         order = order[self.weights[order] > least]
-        weights = self.weights[order]
-        return replace(
-            self, points=tuple(self.points[i] for i in order), weights=weights / weights.sum()
-        )
+        points, weights = tuple(self.points[i] for i in order), self.weights[order]
+        return replace(self, points=points, weights=weights / weights.sum())
 
     def distinct(self, *, least: float = 0.05) -> tuple[list[Candidate], list[float]]:
         """Return a candidate of each kernel and width, the heaviest first, and their weights over all scales.

@@ -7,11 +7,15 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
+from pcvm_pymc.core.family import sampler_of
+from pcvm_pymc.core.gibbs import GibbsChains, GibbsProblem
 from pcvm_pymc.core.hamiltonian import HamiltonianChains, LogPosterior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS, threads
-from pcvm_pymc.core.problem import Values
+from pcvm_pymc.core.problem import Problem, Values
 
+#: sweeps of a Gibbs sampler that are worth a trajectory: both are a transition here
+_SWEEPS = 10
 #: chains; transitions before the first state that is kept; states of a chain to judge by
 N_CHAINS, WARM_UP, N_STATES = 4, 300, 500
 #: of the latent function of the mixture, at which chains have converged; see `mixture_diagnostics`
@@ -60,11 +64,11 @@ def spaced(states: Array, n: int) -> Array:
 
 
 class Chains:
-    """Chains of the posterior at one width, which can be continued.
+    """Chains of the posterior at one width, by the sampler of the problem, which can be continued.
 
     Parameters
     ----------
-    density : LogPosterior
+    problem : Problem
     rng : numpy.random.Generator
     n_states : int
         Of each chain to begin with, if `max_iter` leaves room for them after the warm-up.
@@ -75,16 +79,21 @@ class Chains:
     drawn : Values
         Shapes begin with (n_chains, n_states).
     known : dict of str to ndarray, shape (n_chains, n_states)
-        Statistics of the trajectories that end there.
+        Statistics of the trajectories that end there; none of a Gibbs sampler.
     n_iter : int
         Transitions of each chain, warm-up included.
     """
 
     def __init__(
-        self, density: LogPosterior, rng: np.random.Generator, n_states: int, max_iter: int
+        self, problem: Problem, rng: np.random.Generator, n_states: int, max_iter: int
     ) -> None:
-        self.density, self._max_iter = density, max_iter
-        self._chains = HamiltonianChains(density, rng, N_CHAINS)
+        self.problem, self._max_iter, self._thin = problem, max_iter, 1
+        self._chains: Any = None
+        if sampler_of(problem)[0] == "gibbs":
+            self._chains = GibbsChains(GibbsProblem.of(problem), rng, N_CHAINS)
+            self._thin = _SWEEPS
+        else:
+            self._chains = HamiltonianChains(LogPosterior(problem), rng, N_CHAINS)
         self._n_warm_up = min(WARM_UP, max_iter // 2)
         self._n_states = min(max(n_states, _LEAST_STATES), max_iter - self._n_warm_up)
         self.n_iter, self.drawn = 0, Values(*[np.empty((N_CHAINS, 0))] * 4)
@@ -93,15 +102,15 @@ class Chains:
     def run(self) -> bool:
         """Take as many transitions again, if `max_iter` leaves room for them; return whether it does."""
         if not self.n_iter:
-            self._chains.warm_up(self._n_warm_up)
-            self.drawn, self.known = self._chains.draw(self._n_states)
+            self._chains.warm_up(self._n_warm_up * self._thin)
+            self.drawn, self.known = self._chains.draw(self._n_states, self._thin)
             self.n_iter = self._n_warm_up + self._n_states
             return True
         more = self.n_iter - self._n_warm_up
         if self.n_iter + more > self._max_iter:
             return False
         n_states = self.drawn.rate.shape[1]
-        drawn, known = self._chains.draw(n_states, more // n_states)
+        drawn, known = self._chains.draw(n_states, self._thin * (more // n_states))
         step = 2 if 2 * n_states >= _MOST_STATES else 1
 
         def both(old: Array, new: Array) -> Array:
@@ -116,28 +125,26 @@ class Chains:
         """Return the values of some states of each chain, chains one after the other."""
         return Values(*(np.concatenate(spaced(x, n)) for x in self.drawn[:4]))
 
-    def statistics(self, n: int) -> dict[str, Array]:
-        """Return statistics of the same states, shape (n_chains * n,) each."""
-        return {name: np.concatenate(spaced(x, n)) for name, x in self.known.items()}
-
     def latent(self) -> Array:
         """Return the latent function by which they are judged, shape (n_chains, n_states, n_values)."""
-        Phi, n_states = self.density.problem.Phi, self.drawn.rate.shape[1]
-        rows = Phi[:: -(-len(Phi) * self.density.problem.n_scores // _JUDGED)]
+        Phi, n_states = self.problem.Phi, self.drawn.rate.shape[1]
+        rows = Phi[:: -(-len(Phi) * self.problem.n_scores // _JUDGED)]
         latent = self.values(n_states).latent(rows)
         if latent.shape[2] > 1:  # a common shift of all scores does not show
             latent -= latent.mean(axis=2, keepdims=True)
         return latent.reshape(N_CHAINS, n_states, -1)
 
 
-def joint_statistics(each: list[dict[str, Array]]) -> dict[str, Array]:
-    """Return the statistics of machines of several classes as those of one chain for all of them.
+def joint_statistics(chains: list[Chains], n: int) -> dict[str, Array]:
+    """Return statistics of some states of chains of several classes as those of one chain for all of them.
 
-    Their log densities, energies and steps add up; it diverges where one does.
+    Shape (n_chains * n,) each, of the states that `Chains.values` returns. Log densities, energies and steps
+    add up; it diverges where one does.
     """
     of_all: dict[str, Any] = dict.fromkeys(("lp", "energy", "n_steps"), np.sum)
     of_all |= {"diverging": np.any, "acceptance_rate": np.mean, "step_size": np.mean}
-    return {name: of([one[name] for one in each], axis=0) for name, of in of_all.items()}
+    each = {name: [spaced(one.known[name], n) for one in chains] for name in chains[0].known}
+    return {name: np.concatenate(of_all[name](one, axis=0)) for name, one in each.items()}
 
 
 def run_until_agreed(

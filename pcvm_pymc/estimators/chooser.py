@@ -170,11 +170,12 @@ def search_features(
     if share < options.kept_weight:
         return one_width
 
-    def of_features(points: Sequence[Candidate], relative: Array, by: bool) -> list[Candidate]:
-        return [replace(p, at={**p.at, "width": p.width * relative}, by_feature=by) for p in points]
-
-    every = of_features(one_width.points, np.ones(len(metric.relative)), by=False)
-    every += of_features(found.points, metric.relative, by=True)
+    every = []
+    for by, search in enumerate((one_width, found)):
+        relative = metric.relative if by else np.ones(len(metric.relative))
+        for p in search.points:
+            at = {**p.at, "width": p.width * relative}
+            every.append(replace(p, at=at, by_feature=bool(by)))
     return HyperparameterSearch.of(every, feature_share=share, options=options)
 
 
@@ -267,10 +268,8 @@ class Choice:
     ----------
     search : HyperparameterSearch
         The candidates, with their weights; one where leave-one-out chose nothing.
-    grown : bool
-        Whether leave-one-out chose.
     data : TrainingData, optional
-        The rows that it left out.
+        The rows that leave-one-out left out, where it chose.
     class_by_class : bool
         Whether it fitted class by class.
     metric : Metric, optional
@@ -280,7 +279,6 @@ class Choice:
     """
 
     search: HyperparameterSearch
-    grown: bool = False
     data: TrainingData | None = None
     class_by_class: bool = False
     metric: Metric | None = None
@@ -298,13 +296,14 @@ class Choice:
 
         `kernel_at` is ``width -> kernel`` where it was not chosen.
         """
-        found, weights = self.search.distinct() if self.grown else ([self.best], [1.0])
+        alone = [self.best], [1.0]
+        found, weights = alone if self.data is None else self.search.distinct()
         chosen = [as_kernel(p.at["kernel"], p.width) for p in found if "kernel" in p.at]
         return chosen or [kernel_at(each.width) for each in found], weights
 
     def publish(self, model: Any) -> None:
         """Set what a user reads of the choice."""
-        if self.grown:
+        if self.data is not None:
             model.selection_ = self.search
         if self.selection is not None:
             model.width_selection_ = self.selection
@@ -393,4 +392,4 @@ def _grown(
         metric = replace(metric, share=found.feature_share)
     if len(kernels) > 1:
         found = search_kernels(ranked, found, space, score_of, kernels=kernels, metric=metric)
-    return Choice(found, True, few, class_by_class, metric)
+    return Choice(found, few, class_by_class, metric)

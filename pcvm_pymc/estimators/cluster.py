@@ -88,9 +88,8 @@ def dask_rows(
     bad = ~da.isfinite(X)
     count, first, classes = dask.compute(bad.sum(), bad.any(axis=1).argmax(), da.unique(y))
     if count:
-        raise ValueError(
-            validation.MISSING.format("X", count, validation.NOT_FINITE, first, validation.DROP)
-        )
+        found = "X", count, validation.NOT_FINITE, first, validation.DROP
+        raise ValueError(validation.MISSING.format(*found))
     classes = validation.present_labels(classes)
     if len(classes) != 2 and not (multiclass and len(classes) > 2):
         needed = "two or more" if multiclass else "two"

@@ -31,9 +31,8 @@ def chosen(fit: Mapping[str, Any], kernel: Any) -> dict[str, str]:
         shares[name] = shares.get(name, 0.0) + share
     kernel = fit.get("_kernel_", kernel)
     weighed = [f"{name} {share:.2f}" for name, share in shares.items()]
-    names = (
-        weighed if len(weighed) > 1 else list(shares) or [vars(kernel).get("features", kernel.name)]
-    )
+    alone = list(shares) or [vars(kernel).get("features", kernel.name)]
+    names = weighed if len(weighed) > 1 else alone
     out, width = {"kernel": ", ".join(names)}, fit.get("width_", np.nan)
     if not np.isnan(width).all():
         width = np.asarray(fit.get("feature_widths_", width) if np.ndim(width) else width)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, override
 
 import numpy as np
@@ -111,12 +112,8 @@ class PosteriorMixture(Predictor):
 
     def log_probability(self, X: Array) -> Array:
         """Return logarithms of posterior means of the class probabilities, exact in the tails."""
-
-        def log_mean(rows: Array) -> Array:
-            each = self.of_latent(log_class_probability, self.latent_draws(rows))
-            return log_normalised(logsumexp(each, axis=0))
-
-        return _in_blocks(X, log_mean)
+        each, draws = partial(self.of_latent, log_class_probability), self.latent_draws
+        return _in_blocks(X, lambda rows: log_normalised(logsumexp(each(draws(rows)), axis=0)))
 
     def moments(self, X: Array) -> tuple[Array, Array]:
         """Return posterior mean and variance of the latent values, shape (n_new,) or (n_new, n_scores)."""
@@ -147,10 +144,8 @@ class PosteriorMixture(Predictor):
             def drawn(X: Array) -> Array:
                 return self.latent_draws(X) + np.sqrt(noise**2 + self.left_over(X)) * error
 
-        def quantiles(rows: Array) -> Array:
-            return np.moveaxis(np.quantile(drawn(rows), tails, axis=0), 0, -1)
-
-        return _in_blocks(X, quantiles)
+        ends = partial(np.quantile, q=tails, axis=0)
+        return _in_blocks(X, lambda rows: np.moveaxis(ends(drawn(rows)), 0, -1))
 
 
 def _in_blocks(X: Array, predicted: Callable[[Array], Array]) -> Array:
@@ -207,9 +202,8 @@ def to_datatree(
     signed, posterior = mixture.centres.sign is not None, groups["posterior"]
     groups["log_likelihood"].attrs["leave_one_out"] = _SIGNED if signed else _FREE
     same = ((posterior == posterior.isel(chain=0, draw=0)) | posterior.isnull()).all()
-    known = [
-        name for name in ("bias", "rate", "amplitude", "noise", "width") if same.get(name, False)
-    ]
+    scalars = "bias", "rate", "amplitude", "noise", "width"
+    known = [name for name in scalars if same.get(name, False)]
     groups["posterior"] = posterior.drop_vars(known)
     convergence: dict[str, Any] = {"share": ("component", [each.share for each in parts])}
     convergence |= {"rhat": diagnostics[0], "ess": diagnostics[1]}
@@ -242,7 +236,13 @@ def _drawn(
     if mixture.likelihood.targets != "numbers" or data.noise is not None:
         del posterior["noise"]
     if mixture.likelihood.targets == "labels":
-        density, new = _of_labels(one, latent, label, rng)
+        density, new = np.empty(latent.shape[:2]), np.empty(latent.shape[:2], np.int16)
+        for rows in gen_batches(len(label), _ROWS):
+            each = one.of_latent(log_class_probability, latent[:, rows])
+            own = class_numbers(label[rows], each.shape[2])
+            density[:, rows] = each[:, np.arange(len(own)), own]
+            below = np.cumsum(np.exp(each[:, :, :-1]), axis=2)
+            new[:, rows] = (rng.uniform(size=(*below.shape[:2], 1)) > below).sum(axis=2)
     else:
         known = values.noise.tolist() if data.noise is None else [data.noise] * len(latent)
         likelihood: Any = mixture.likelihood
@@ -254,17 +254,3 @@ def _drawn(
         density *= data.weight
     groups = {"posterior": posterior, "sample_stats": dict(part.statistics)}
     return groups | {"log_likelihood": {target: density}, "posterior_predictive": {target: new}}
-
-
-def _of_labels(
-    mixture: PosteriorMixture, latent: Array, label: NDArray[Any], rng: np.random.Generator
-) -> tuple[Array, Any]:
-    """Return log probabilities of labels, and labels that draws predict, shape (n_draws, n_obs) each."""
-    density, new = np.empty(latent.shape[:2]), np.empty(latent.shape[:2], np.int16)
-    for rows in gen_batches(len(label), _ROWS):
-        each = mixture.of_latent(log_class_probability, latent[:, rows])
-        own = class_numbers(label[rows], each.shape[2])
-        density[:, rows] = each[:, np.arange(len(own)), own]
-        below = np.cumsum(np.exp(each[:, :, :-1]), axis=2)
-        new[:, rows] = (rng.uniform(size=(*below.shape[:2], 1)) > below).sum(axis=2)
-    return density, new

@@ -131,7 +131,3 @@ class Estimation:
     def score(self, data: TrainingData, criterion: str, width: float, most: int | None) -> float:
         """Return the score of a width by a criterion of all rows."""
         raise NotImplementedError
-
-    def refuse(self, names: str, needed: str) -> NoReturn:
-        """Raise for arguments that do not fit together."""
-        refuse(self.model, names, needed)

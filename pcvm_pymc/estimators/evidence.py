@@ -33,9 +33,9 @@ from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.problem import Status
 from pcvm_pymc.core.process import MOST_ROWS, Process
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
-from pcvm_pymc.estimators.base import MANY_BYTES, nested
+from pcvm_pymc.estimators.base import MANY_BYTES, NESTED
 from pcvm_pymc.estimators.chooser import choose
-from pcvm_pymc.estimators.estimation import Estimation
+from pcvm_pymc.estimators.estimation import Estimation, refuse
 from pcvm_pymc.estimators.formulation import ROUGH, Formulation, against_rest, loosened
 from pcvm_pymc.estimators.predictors import Moments, Predictor
 from pcvm_pymc.estimators.training import TrainingData
@@ -96,10 +96,6 @@ class Machine(NamedTuple):
     result: EvidenceResult
     row_weight: Array | None
 
-    def moments(self, X: Array) -> tuple[Array, Array]:
-        """Return mean and variance of the latent function at new rows, shape (n_new,) each."""
-        return predictive_moments(self.kernel(X, self.vectors), self.result)
-
 
 @dataclass(frozen=True)
 class RelevanceVectors(Predictor):
@@ -117,7 +113,7 @@ class RelevanceVectors(Predictor):
 
     def moments(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance, shape (n_new,) or (n_new, n_classes) each."""
-        each = [machine.moments(X) for machine in self.machines]
+        each = [predictive_moments(m.kernel(X, m.vectors), m.result) for m in self.machines]
         mean, variance = (np.column_stack(some) for some in zip(*each, strict=True))
         return (mean, variance) if len(each) > 1 else (mean[:, 0], variance[:, 0])
 
@@ -170,13 +166,9 @@ class AugmentedVectors(RelevanceVectors):
     def moments(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance, shape (n_new,) each."""
         (machine,) = self.machines
-        return star_moments(
-            machine.kernel(X, machine.vectors),
-            machine.kernel(self.rows, X),
-            np.diag(machine.kernel(X, X)),
-            machine.result,
-            self.more,
-        )
+        kernel = machine.kernel
+        basis = kernel(X, machine.vectors), kernel(self.rows, X), np.diag(kernel(X, X))
+        return star_moments(*basis, machine.result, self.more)
 
 
 # --- the fit -----------------------------------------------------------------------------------
@@ -187,6 +179,8 @@ class Evidence(Estimation):
     """The precisions of the highest evidence, one basis at a time or all downwards."""
 
     method: str = "sequential"
+
+    solver_options = EvidenceOptions
 
     @override
     def fit(self, data: TrainingData) -> None:
@@ -217,7 +211,7 @@ class Evidence(Estimation):
         choice = choose(self, few, rng, most=most)
         choice.publish(model)
         where = data, centres.points, choice.parts(model._kernel_at)[0][0]
-        problem = self.factored(*where, chunk) if chunk else self.problem(*where, limit)
+        problem = self.problem(*where, limit, chunk)
         PROGRESS.info("fit to all rows")
         result = self.solved(problem)
 
@@ -242,8 +236,11 @@ class Evidence(Estimation):
         model = self.model
         one = clone(model).set_params(class_weight=None)  # in the weights of the rows
         model._check_rows(data, n_modes=len(model.classes_))
-        with nested():  # each would say the same
+        outer = NESTED.set(True)  # each would say the same
+        try:
             each = [clone(one)._fit_part(part, model) for part in self.machines(data)]
+        finally:
+            NESTED.reset(outer)
         machines = tuple(one._predictor_.machines[0] for one in each)
         centres = as_centres(model._basis_of(data), data.X, None)
         kept = np.unique(np.concatenate([one.result.active for one in machines]))
@@ -272,12 +269,7 @@ class Evidence(Estimation):
     @override
     def check(self, in_chunks: bool) -> None:
         if in_chunks and self.method != "sequential":
-            self.refuse("method", ALL_ROWS)
-
-    @property
-    @override
-    def solver_options(self) -> type:
-        return EvidenceOptions
+            refuse(self.model, "method", ALL_ROWS)
 
     def machines(self, data: TrainingData) -> list[TrainingData]:
         """Return the rows, of several classes once for each class against the rest."""
@@ -313,26 +305,24 @@ class Evidence(Estimation):
             raise ValueError(f"method={self.method!r}: {ALL_ROWS}")
         return 0
 
-    def factored(
-        self, data: TrainingData, points: Array, kernel: KernelPiece, chunk: int
-    ) -> EvidenceProblem:
-        """Return the problem of the triangular factor of all rows, made chunk by chunk."""
-        likelihood, target = data.observed(self.model._likelihood())
-        parts = row_blocks(len(data.X), chunk)
-        blocks = ((kernel(data.X[i], points), target[i]) for i in parts)
-        return rotated_problem(blocks, likelihood)
-
     def problem(
-        self, data: TrainingData, points: Array, kernel: KernelPiece, limit: float | None = None
+        self, data: TrainingData, points: Array, kernel: Any, limit: Any = None, chunk: int = 0
     ) -> EvidenceProblem:
-        """Return the problem of some rows: basis functions in memory, within a memory limit, or on Dask."""
+        """Return the problem of some rows: basis functions in memory, within a memory limit, or on Dask.
+
+        With a `chunk` of rows it is that of the triangular factor, made chunk by chunk.
+        """
         if data.stream is not None:
             design = StreamedDesign(data.stream.against_rest(1), points, kernel)
             return EvidenceProblem(design, np.empty(0), self.model._likelihood())
-        Phi: Any = ComputedBases(data.X, points, kernel, limit) if limit else kernel(data.X, points)
         if is_classifier(self.model):
             data = replace(data, label=2.0 * data.label - 1.0)
         likelihood, target = data.observed(self.model._likelihood())
+        if chunk:
+            parts = row_blocks(len(data.X), chunk)
+            blocks = ((kernel(data.X[i], points), target[i]) for i in parts)
+            return rotated_problem(blocks, likelihood)
+        Phi: Any = ComputedBases(data.X, points, kernel, limit) if limit else kernel(data.X, points)
         return EvidenceProblem(Phi, target, likelihood)
 
     def solved(self, problem: EvidenceProblem) -> EvidenceResult:
@@ -397,7 +387,8 @@ class RegressionEvidence(Evidence):
     def check_known_noise(self, names: str) -> None:
         """Raise where the options say where a known noise starts."""
         if self.how.noise_starts != EvidenceOptions().noise_starts:
-            self.refuse(f"options {names}", "a known noise has no start; leave noise_starts out")
+            needed = "a known noise has no start; leave noise_starts out"
+            refuse(self.model, f"options {names}", needed)
 
     @override
     def limit(self, X: Array) -> float | None:

@@ -135,32 +135,22 @@ class Formulation:
         """Return the problem at named hyperparameters; `moves` lets EM move the width of the RBF."""
         centres, kernel, width = self.centres, self.kernel_at(at), at["width"]
         label: Any = self.data.label
-        mover = None
+        how: dict[str, Any] = {"bias": self.bias, "shared": self.shared, "width": width}
         if self.rows is not None:
             majority = majority_label(label, self.data.weight)
-            Phi: Any = StreamedDesign(
-                self.rows, centres.points, kernel, self.single, majority, self.coupled
-            )
+            pieces = centres.points, kernel, self.single, majority, self.coupled
+            Phi: Any = StreamedDesign(self.rows, *pieces)
             label = None
         elif moves:
             squared = squared_distances(self.data.X, centres.points)
-            mover = WidthMoves(squared, width_bounds(self.data.X))
-            Phi = mover.basis(width)
+            how["moves"] = WidthMoves(squared, width_bounds(self.data.X))
+            Phi = how["moves"].basis(width)
         elif self.apart is not None and isinstance(kernel, Radial) and np.ndim(width) == 0:
             Phi = kernel.of_distances(self.apart.copy())
         else:
             Phi = np.ascontiguousarray(kernel(self.data.X, centres.points))
-        return Problem(
-            Phi,
-            label,
-            centres.sign,
-            self.prior(at["scale"]),
-            self.likelihood,
-            bias=self.bias,
-            shared=self.shared,
-            width=width,
-            moves=mover,
-        ).weighted(self.data.weight)
+        problem = Problem(Phi, label, centres.sign, self.prior(at["scale"]), self.likelihood, **how)
+        return problem.weighted(self.data.weight)
 
     def solved(self, problem: Problem) -> EMResult:
         """Return the posterior mode, or where the search from the bottom up ends."""

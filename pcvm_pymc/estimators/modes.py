@@ -28,7 +28,7 @@ from pcvm_pymc.estimators.chooser import (
     weighed_kernels,
 )
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.estimation import Estimation
+from pcvm_pymc.estimators.estimation import Estimation, refuse
 from pcvm_pymc.estimators.formulation import Formulation, loosened, named_hyperprior
 from pcvm_pymc.estimators.predictors import Average, Mode, fitted_at, modes_of
 from pcvm_pymc.estimators.training import FOLDS, Fold, TrainingData, inner_folds
@@ -83,7 +83,8 @@ class Modes(Estimation):
         """
         # what is fitted
         model, rng = self.model, np.random.default_rng(as_seed(self.model.random_state))
-        may_stream = self.may_stream and not projected
+        may_stream = self.solver == "EM" and model._solved is None and model._width_rule != "em"
+        may_stream = may_stream and not projected  # in chunks without being asked for
         basis, first = model._basis_of(data), self.first_centres(data)
         formulation = self.formulation(data, basis, first)
         formulation = model._streamed(formulation, many=may_stream)
@@ -205,15 +206,11 @@ class Modes(Estimation):
         how: dict[str, Any] = {"bias": bias, "shared": shared, "solver": model._solved}
         return Formulation(*pieces, self.prior, self.how, **how)
 
-    @property
-    def may_stream(self) -> bool:
-        """Whether many rows may go in chunks without being asked for."""
-        return self.model._solved is None and self.model._width_rule != "em"
-
     def first_centres(self, data: TrainingData) -> int | None:
         """Return how many centres are drawn before a first fit says where more belong; None for all."""
         model, in_memory = self.model, data.stream is None
-        if model._is_multiclass or not (in_memory and model._is_many(len(data.X))):
+        many = in_memory and model._is_many(len(data.X))
+        if model._is_multiclass or not many or self.solver != "EM":
             return None
         return int(model._basis_of(data)) // 2
 
@@ -241,13 +238,13 @@ class Modes(Estimation):
     def check(self, in_chunks: bool) -> None:
         if self.scale is not None and not self.is_default:
             needed = "it has its own scale; needed hyperprior='default' or scale=None"
-            self.refuse("scale hyperprior", needed)
+            refuse(self.model, "scale hyperprior", needed)
         if not in_chunks:
             self.how.check_in_memory()
         if self.averages and (not self.chosen or self.model._width_rule == "em"):
             needed = "needed a proper hyperprior, EM, and width or scale 'auto'"
             names = "estimation hyperprior width scale"
-            self.refuse(names, f"nothing to average over; {needed}")
+            refuse(self.model, names, f"nothing to average over; {needed}")
 
     @property
     @override
@@ -296,7 +293,6 @@ class BottomUp(Modes):
     quick: bool = False
 
     solver = "bottom-up"
-    may_stream = False
 
     @property
     @override
@@ -312,17 +308,13 @@ class BottomUp(Modes):
     @override
     def check(self, in_chunks: bool) -> None:
         if self.model._width_rule == "em":
-            self.refuse("width estimation", "it is moved by EM; needed an estimation by EM")
+            refuse(self.model, "width estimation", "it is moved by EM; needed an estimation by EM")
 
     @property
     @override
     def how(self) -> Any:
         kind: Any = self.solver_options
         return self.options or (kind.quick() if self.quick else kind())
-
-    @override
-    def first_centres(self, data: TrainingData) -> int | None:
-        return None
 
     @override
     def rough(self, data: TrainingData, most: int | None) -> tuple[Modes, int | None]:

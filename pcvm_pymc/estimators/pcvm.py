@@ -103,7 +103,8 @@ class PCVMClassifier(KernelClassifier):
           r-hat of the latent function of at most 1.01 and an effective sample size of at least 400; a
           `ConvergenceWarning` says where its options end it before. Probabilities are posterior means, and
           `predict_interval` has the draws' quantiles. Its bases are 30 k-means centres, or `basis` of them,
-          with unconstrained weights; given centres keep their signs, as in the paper. The scale is learned.
+          with unconstrained weights; given centres keep their signs, as in the paper, and are drawn by Gibbs
+          sampling where `sample` would. The scale is learned.
     random_state : int, numpy.random.Generator or None
         For folds and random starts.
     categorical_features : "from_dtype", None or array_like of bool, int or str
@@ -160,9 +161,9 @@ class PCVMClassifier(KernelClassifier):
         somewhat optimistic, too. With ``groups`` whole groups are left out, by refits.
     idata_ : xarray.DataTree
         Of a posterior only, for ArviZ, in the groups of `sample`: draws, their log likelihood, labels that
-        they predict (``posterior_predictive``), their trajectories (``sample_stats``) and the data. Labels
-        are numbers of the classes, which the attribute ``classes`` lists; ``obs`` has numbers of rows. The
-        group ``convergence`` has kernels and widths with their shares, ``rhat`` and ``ess`` of the mixture
+        they predict (``posterior_predictive``), their trajectories (``sample_stats``, empty of Gibbs
+        sampling) and the data. Labels are numbers of the classes, which the attribute ``classes`` lists;
+        ``obs`` has numbers of rows. The group ``convergence`` has kernels and widths with their shares, ``rhat`` and ``ess`` of the mixture
         (of all states of its chains, of which the draws are some). Of the attributes below a posterior has
         the centres of its bases, ``width_`` (of the largest share) and what is said of the features.
     selection_ : HyperparameterSearch

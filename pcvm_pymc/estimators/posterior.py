@@ -1,6 +1,5 @@
 """The posterior of a kernel machine as an estimator: drawn at each width, mixed by leave-one-out weights."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral
 from typing import Any, override
@@ -9,7 +8,6 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 from sklearn.base import is_classifier
 
-from pcvm_pymc.core.hamiltonian import LogPosterior
 from pcvm_pymc.core.pieces.centres import MEANS, Centres, as_centres, choose_means
 from pcvm_pymc.core.pieces.kernels import FeatureColumns, Precomputed
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood
@@ -38,7 +36,7 @@ from pcvm_pymc.estimators.chains import (
 )
 from pcvm_pymc.estimators.chooser import choose, weighed_kernels
 from pcvm_pymc.estimators.draws import Component, PosteriorMixture, to_datatree
-from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, is_named
+from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, is_named, refuse
 from pcvm_pymc.estimators.formulation import named_hyperprior
 from pcvm_pymc.estimators.modes import Dense
 from pcvm_pymc.estimators.training import TrainingData
@@ -56,7 +54,8 @@ class PosteriorOptions:
     draws : int
         That each of four chains keeps, of all widths together.
     max_iter : int
-        Most transitions of a chain, at least twice the draws; where the chains have not agreed by then, the
+        Most transitions of a chain, trajectories or ten sweeps of a Gibbs sampler each, at least twice the
+        draws; where the chains have not agreed by then, the
         fit warns.
 
     Raises
@@ -103,12 +102,8 @@ class Posterior(Estimation):
 
     chooser: Any
 
+    solver_options = PosteriorOptions
     averages = False  # of modes, which have predictions of rows left out
-
-    @property
-    @override
-    def solver_options(self) -> type:
-        return PosteriorOptions
 
     @override
     def fit(self, data: TrainingData, *, projected: bool = False) -> Dense:
@@ -167,30 +162,30 @@ class Posterior(Estimation):
             each_class = range(n_classes) if n_classes > 2 else range(1, 2)
             labels = [against_rest(data.label, c) for c in each_class]
 
-        def chains_of(kernel: Any, share: float, n: int, seeds: Any) -> list[Chains]:
+        # of a chain's draws, one at least; what is left by the largest remainders
+        wanted, bias = how.draws * np.asarray(weights), model._bias(by_em=True)
+        whole = np.floor(wanted).astype(int)
+        whole[np.argsort(whole - wanted, kind="stable")[: how.draws - whole.sum()]] += 1
+        shares = np.maximum(whole, 1).tolist()
+        chains: list[list[Chains]] = [[] for _ in kernels]
+        arguments = zip(kernels, weights, shares, rng.spawn(len(kernels)), chains, strict=True)
+        for kernel, share, n, seeds, of_kernel in arguments:
             Phi = np.ascontiguousarray(kernel(data.X, centres.points))
-            prior, each = self.prior_at(Phi, centres.sign, data), []
-            bias = model._bias(by_em=True)
+            prior, n_states = self.prior_at(Phi, centres.sign, data), max(n, int(share * N_STATES))
             for label in labels:
                 one, target = replace(data, label=label).observed(of_rows)
-                density = LogPosterior(Problem(Phi, target, centres.sign, prior, one, bias=bias))
-                each.append(Chains(density, seeds, max(n, int(share * N_STATES)), how.max_iter))
-            return each
-
-        shares = _shares(weights, how.draws)
-        arguments = zip(kernels, weights, shares, rng.spawn(len(kernels)), strict=True)
-        chains = [chains_of(*each) for each in arguments]
+                problem = Problem(Phi, target, centres.sign, prior, one, bias=bias)
+                of_kernel.append(Chains(problem, seeds, n_states, how.max_iter))
         diagnostics = run_until_agreed(kernels, weights, chains)
         parts = []
-        for kernel, share, n, one in zip(kernels, weights, shares, chains, strict=True):
-            values = [each.values(n) for each in one]
+        for kernel, share, n, of_kernel in zip(kernels, weights, shares, chains, strict=True):
+            values = [each.values(n) for each in of_kernel]
             weight, bias = (np.concatenate([each[k] for each in values], axis=-1) for k in (0, 1))
             # of rows whose noise is known that of new ones is not
             scales = unit**2 * values[0].rate, unit * values[0].noise * (data.noise is None)
             drawn = Values(unit * weight, middle + unit * bias, *scales)
-            statistics = joint_statistics([each.statistics(n) for each in one])
-            parts.append(Component(kernel, share, drawn, statistics))
-        return parts, diagnostics, max(each.n_iter for one in chains for each in one)
+            parts.append(Component(kernel, share, drawn, joint_statistics(of_kernel, n)))
+        return parts, diagnostics, max(each.n_iter for part in chains for each in part)
 
     @override
     def arguments(self) -> set[str]:
@@ -202,12 +197,12 @@ class Posterior(Estimation):
     @override
     def check(self, in_chunks: bool) -> None:
         if in_chunks:
-            self.refuse("estimation", f"{STREAMED} another estimation than 'posterior'")
+            refuse(self.model, "estimation", f"{STREAMED} another estimation than 'posterior'")
         if self.model._width_rule == "em":
-            self.refuse("width estimation", "it is moved by EM; needed an estimation by EM")
+            refuse(self.model, "width estimation", "it is moved by EM; needed an estimation by EM")
         if self.model._width_rule == "validity" and self.model._scores_all_rows:
             needed = "the validity is of a fit; needed another width, or estimation='auto'"
-            self.refuse("width estimation", needed)
+            refuse(self.model, "width estimation", needed)
 
     def prior_at(self, Phi: Array, sign: Array | None, data: TrainingData) -> Any:
         """Return the prior of the weights and the bias on some basis functions."""
@@ -250,7 +245,7 @@ class PCVMPosterior(Posterior):
         prior = named_hyperprior(self.hyperprior, self.model._system.priors)
         if not prior.is_proper:
             needed = "an improper prior has no posterior; needed a proper Hyperprior, or 'default'"
-            self.refuse("estimation hyperprior", needed)
+            refuse(self.model, "estimation hyperprior", needed)
 
     @override
     def prior_at(self, Phi: Array, sign: Array | None, data: TrainingData) -> Any:
@@ -292,12 +287,9 @@ class ProcessDraws(Posterior):
         of_rows: Any
         of_rows, target = data.observed(likelihood)
         factors = WIDTH_FACTORS if isinstance(self.model.width, str) else np.ones(1)
-        how = target, of_rows.noise
         at = [kernels[0].with_width(kernels[0].width * factor) for factor in factors]
-        each = [
-            ProcessPosterior.of(kernel(data.X, points), kernel(points, points), *how)
-            for kernel in at
-        ]
+        bases = ((kernel(data.X, points), kernel(points, points)) for kernel in at)
+        each = [ProcessPosterior.of(*basis, target, of_rows.noise) for basis in bases]
         density = np.array([logsumexp(one.log_density) for one in each])
         shares, parts = softmax(density - 0.5 * np.log(factors) ** 2), []  # log-normal widths
         sizes = rng.multinomial(draws, shares)
@@ -322,7 +314,7 @@ class SparsePosterior(Posterior):
         super().check(in_chunks)
         if not named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma).is_proper:
             needed = "needed prior='laplace' or another proper one"
-            self.refuse("estimation prior", f"an improper prior has no posterior; {needed}")
+            refuse(self.model, "estimation prior", f"an improper prior has no posterior; {needed}")
 
     @override
     def prior_at(self, Phi: Array, sign: Array | None, data: TrainingData) -> Any:
@@ -347,11 +339,3 @@ def _standardised(data: TrainingData, likelihood: Any) -> tuple[TrainingData, An
     known = None if data.noise is None else data.noise / unit
     scaled = replace(data, label=(data.label - middle) / unit, noise=known)
     return scaled, likelihood.with_noise(likelihood.noise / unit), middle, unit
-
-
-def _shares(weights: Sequence[float], n_draws: int) -> list[int]:
-    """Return how many of a chain's draws each width has: the largest remainder first, one at least."""
-    wanted = n_draws * np.asarray(weights)
-    found = np.floor(wanted).astype(int)
-    found[np.argsort(found - wanted, kind="stable")[: n_draws - found.sum()]] += 1
-    return [max(int(n), 1) for n in found]

@@ -127,16 +127,12 @@ class Mode(Point, Predictor):
     def normal(self, data: TrainingData) -> Moments:
         """Return the normal posterior around the mode, of the weights that are not zero."""
         weight, bias = self.weight.reshape(len(self.weight), -1), np.atleast_1d(self.bias)
-        given, of_bias = self.prior.weight_precision(weight), self.prior.bias_precision(bias)
+        given = np.where(weight == 0, np.inf, self.prior.weight_precision(weight))
+        of_bias = np.where(bias == 0, np.inf, self.prior.bias_precision(bias))
         likelihood, target = data.observed(self.likelihood)
-        model = QuadraticModel.at(
-            [(self.kernel(data.X, self.relevance_vectors), target)],
-            likelihood,
-            weight,
-            bias,
-            precision=np.where(weight == 0, np.inf, given),
-            bias_precision=np.where(bias == 0, np.inf, of_bias),
-        )
+        rows = [(self.kernel(data.X, self.relevance_vectors), target)]
+        at = rows, likelihood, weight, bias
+        model = QuadraticModel.at(*at, precision=given, bias_precision=of_bias)
         return lambda X: model.latent(self.kernel(X, self.relevance_vectors))
 
 
@@ -176,9 +172,7 @@ class Average(Predictor):
     def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
         """Return the normal posteriors around the modes."""
         if data is None:
-            raise ValueError(
-                "the rows went in chunks; needed an average of modes of rows in memory"
-            )
+            raise ValueError("the rows went in chunks; needed an average of rows in memory")
         return [(w, each.normal(data)) for w, each in zip(self.weights, self.modes, strict=True)]
 
 
@@ -193,18 +187,11 @@ def modes_of(formulation: Formulation, candidates: Sequence[Candidate]) -> list[
     results = [fitted_at(each) for each in candidates]
     every = np.unique(np.concatenate([each.support for each in results]))
     points = formulation.centres.points[every]
-    return [
-        Mode(
-            formulation.kernel_at({**candidate.at, "width": result.width}),
-            {**candidate.at, "width": result.width},
-            points,
-            np.searchsorted(every, result.support),
-            result.weight[result.support],
-            result.bias,
-            np.nan if candidate.loo is None else candidate.loo.log_loss,
-            result.support,
-            formulation.likelihood,
-            formulation.prior(candidate.scale),
-        )
-        for candidate, result in zip(candidates, results, strict=True)
-    ]
+    modes = []
+    for candidate, result in zip(candidates, results, strict=True):
+        at, kept = {**candidate.at, "width": result.width}, result.support
+        where = formulation.kernel_at(at), at, points, np.searchsorted(every, kept)
+        loss = np.nan if candidate.loo is None else candidate.loo.log_loss
+        pieces = formulation.likelihood, formulation.prior(candidate.scale)
+        modes.append(Mode(*where, result.weight[kept], result.bias, loss, kept, *pieces))
+    return modes

@@ -25,7 +25,7 @@ from pcvm_pymc.core.projection.choice import (
     standard_error,
 )
 from pcvm_pymc.estimators.base import STREAMED
-from pcvm_pymc.estimators.estimation import Estimation
+from pcvm_pymc.estimators.estimation import Estimation, refuse
 from pcvm_pymc.estimators.predictors import Mode
 from pcvm_pymc.estimators.training import Fold, TrainingData, inner_folds
 from pcvm_pymc.figures import plot_projection_path
@@ -192,14 +192,12 @@ class Projection:
             "centres": (("basis", "feature"), reference.centres.points),
             "probability": (("obs", *each), reference.probability),
             name: (of_features, reference.width),
+            "signs": (("basis", *each), reference.centres.sign),
+            "basis_width": (("basis", *of_features), reference.basis_width),
+            "held_out": (("obs", *each), reference.held_out),
         }
-        if reference.centres.sign is not None:
-            data["signs"] = (("basis", *each), reference.centres.sign)
-        if reference.basis_width is not None:
-            data["basis_width"] = (("basis", *of_features), reference.basis_width)
-        if reference.held_out is not None:
-            data["held_out"] = (("obs", *each), reference.held_out)
-        tree = xr.DataTree.from_dict({"projection": projection, "constant_data": xr.Dataset(data)})
+        known = xr.Dataset({name: pair for name, pair in data.items() if pair[1] is not None})
+        tree = xr.DataTree.from_dict({"projection": projection, "constant_data": known})
         tree.attrs["classes"] = json.dumps(reference.classes.tolist())
         return tree
 
@@ -225,9 +223,7 @@ def project_reference(
     check_seed("random_state", random_state)
     if reference.held_out is not None:
         if cv is not None:
-            raise ValueError(
-                f"cv={cv!r} has no effect on an average of held-out rows; leave it out"
-            )
+            raise ValueError(f"cv={cv!r} has no effect on an average of held-out rows; omit it")
         if isinstance(size, str) and size == "auto":
             grew = grown(reference, sizes)
             return Projection(*grew[:4], reference, grew.loss_se)
@@ -244,12 +240,8 @@ def project_reference(
         return nothing
     fit = partial(fit_em, start=None, options=em_options)
     scores = cross_validated(reference, Phi, wanted, folds, fit)
-    return replace(
-        nothing,
-        size=smallest_within_one_se(path.sizes, scores[:-1]),
-        log_density=scores[:-1],
-        reference_log_density=scores[-1],
-    )
+    chosen = smallest_within_one_se(path.sizes, scores[:-1])
+    return Projection(path, chosen, scores[:-1], scores[-1], reference)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,9 +275,10 @@ class FewVectors(Estimation):
     def check(self, in_chunks: bool) -> None:
         self.dense.check(in_chunks)
         if in_chunks and self.n_vectors is not None:
-            self.refuse("n_vectors", f"{STREAMED} None")
+            refuse(self.model, "n_vectors", f"{STREAMED} None")
         if in_chunks:
-            self.refuse("width estimation", f"{STREAMED} another estimation than 'projection'")
+            needed = f"{STREAMED} another estimation than 'projection'"
+            refuse(self.model, "width estimation", needed)
 
     @override
     def fit(self, data: TrainingData) -> None:

@@ -71,7 +71,7 @@ class SparseMode(Estimation):
             self.how.check_in_memory()
         if in_chunks and is_named(self.prior, "student"):
             needed = "another prior than 'student', which is scaled to all basis functions: a "
-            self.refuse("prior", f"{STREAMED} {needed}Hyperprior(c, d, e, f), for instance")
+            refuse(self.model, "prior", f"{STREAMED} {needed}Hyperprior(c, d, e, f), for instance")
 
     @override
     def formulation(self, data: TrainingData, basis: Any, most: int | None = None) -> Formulation:

@@ -124,6 +124,21 @@ def test_given_centres_keep_their_signs():
     np.testing.assert_array_equal(np.sign(weight), np.broadcast_to(sign, weight.shape))
 
 
+def test_signed_weights_of_two_classes_are_drawn_by_gibbs(monkeypatch):
+    """Probabilities are those of trajectories, within five Monte Carlo errors."""
+    sign = np.where(np.arange(6) % 2, -1.0, 1.0)
+    given = FEW | {"basis": (X[:6], sign), "width": 1.5, "options": OPTIONS(500, 4000)}
+    model = pcvm.PCVMClassifier(**given).fit(X, LABEL)
+    assert not model.idata_["sample_stats"].data_vars
+    monkeypatch.setattr("pcvm_pymc.estimators.chains.sampler_of", lambda problem: ("hmc", ""))
+    other = pcvm.PCVMClassifier(**given).fit(X, LABEL)
+    assert "energy" in other.idata_["sample_stats"]
+    drawn = [ndtr(each.idata_["posterior"].to_dataset()[["latent"]]) for each in (model, other)]
+    error = np.hypot(*(az.mcse(each)["latent"].values for each in drawn))
+    apart = model.predict_proba(X)[:, 1] - other.predict_proba(X)[:, 1]
+    assert (abs(apart) < 5.0 * error).all()
+
+
 OWN_KERNEL = {"kernel": lambda A, B, width: A @ B.T, "width": "auto"}
 PIECES = [
     {"likelihood": "logit"},
