@@ -171,8 +171,14 @@ def coded(y: ArrayLike, classes: Array, name: str, n_obs: int) -> NDArray[Any]:
     raise ValueError(f"{name} has labels {unknown[:5]}; needed the classes {classes.tolist()}")
 
 
-def held_out(
-    result: xr.DataTree, X: ArrayLike, label: NDArray[Any], *, kernel: Any = None, **own: Any
+def said_of(
+    result: xr.DataTree,
+    X: ArrayLike,
+    label: NDArray[Any],
+    *,
+    kernel: Any = None,
+    model: pm.Model | None = None,
+    data: Mapping[str, Any] | None = None,
 ) -> Said:
     """Return log densities and class probabilities of new rows.
 
@@ -183,11 +189,13 @@ def held_out(
     label : ndarray, shape (n,)
         Numbers of the classes, or targets.
     kernel : str, callable or pm.gp.cov.Covariance, optional
-    **own
-        Of a result with terms of one's own: its ``model``, and as ``data`` the rows of further `pm.Data`.
+    model : pm.Model, optional
+        Of a result with terms of one's own. Its data are put back.
+    data : mapping of str to array_like, optional
+        The rows of its further `pm.Data`.
     """
-    if own:
-        return _by_model(result, X, label, **own)
+    if model is not None:
+        return _by_model(result, X, label, model, data or {})
     result = results.check_result(result, "result")
     latent = latent_draws(result, X, kernel=kernel)
     labels = results.likelihood_of(result).targets == "labels"
@@ -197,28 +205,26 @@ def held_out(
 
 
 def _by_model(
-    result: xr.DataTree, X: ArrayLike, label: Array, model: pm.Model, data: Mapping[str, Any] | None
+    result: xr.DataTree, X: ArrayLike, label: Array, model: pm.Model, data: Mapping[str, Any]
 ) -> Said:
     """Return what a model's own observed variable has at new rows; the model's data are put back."""
     (rv, seen), n_classes = observed_of(model), len(classes_of(result, "", model))
-    values, coords = dict[str, Any](), dict[str, Any]()
+    values, coords = dict[str, Any](), set[str]()
     for name in latent_functions(model):
         new, rows = new_data(model, X, name=name), model.named_vars_to_dims[name][0]
-        values, coords = values | new["new_data"], coords | new["coords"]
-    values |= {name: x for name, x in (data or {}).items() if name in model.named_vars}
+        values, coords = values | new["new_data"], coords | new["coords"].keys()
+    values |= {name: x for name, x in data.items() if name in model.named_vars}
     # each row once for each class; once more where data that are not set would be as long as before
     n, n_sets = len(label), max(n_classes, 1)
     n_copies = n_sets + (n_sets * n == len(coordinates(model, rows)))
     values = {name: np.concatenate([np.asarray(x)] * n_copies) for name, x in values.items()}
     every = np.arange(n * n_copies) // n % n_sets if n_classes else np.tile(label, n_copies)
     values[seen] = every.astype(model[seen].type.dtype)
-    before = (
-        {name: model[name].get_value() for name in values},
-        {c: model.coords[c] for c in coords},
-    )
+    before = {name: model[name].get_value() for name in values}
+    known = {c: model.coords[c] for c in coords}
     with model:
         try:
-            pm.set_data(values, coords={c: np.arange(n * n_copies) for c in coords})
+            pm.set_data(values, coords=dict.fromkeys(coords, np.arange(n * n_copies)))
             how = {"var_names": [rv.name], "extend_inferencedata": False, "progressbar": False}
             found = pm.compute_log_likelihood(result, **how)[rv.name]
         except (ValueError, IndexError) as error:
@@ -227,7 +233,7 @@ def _by_model(
                 "rows as pm.Data of the model, and the new ones in data"
             ) from error
         finally:
-            pm.set_data(before[0], coords=before[1])
+            pm.set_data(before, coords=known)
     log_density = log_average(found.values.reshape(-1, n_copies, n)[:, :n_sets])
     if not n_classes:
         return log_density[0], None
