@@ -200,7 +200,7 @@ def compare(
     classes = _classes(trees, models, y_test)
     label = held_out.coded(y_test, classes, "y_test", n_test)
     parts = {name: _parts(tree, models.get(name)) for name, tree in trees.items()}
-    _warn_of_differences({name: pieces for name, (_, pieces) in parts.items()})
+    _warn_of_differences({name: pieces for name, (_, pieces, _) in parts.items()})
     said, table, convergences = dict[str, held_out.Said](), {}, {}
     for name, each in results.items():
         if isinstance(each, Rival):
@@ -210,20 +210,17 @@ def compare(
             said[name] = np.empty(0), each.probability
             about = {"vectors": each.vectors, "seconds": each.seconds}
         else:
-            own, about = models.get(name), parts[name][0]
-            said[name] = held_out.said_of(each, X_test, label, kernel=kernel, model=own, data=data)
+            about, _, unknown = parts[name]
+            how: Any = {"kernel": kernel, "model": models.get(name), "data": data}
+            said[name] = held_out.said_of(each, X_test, label, **how)
             if each["posterior"]["chain"].size * each["posterior"]["draw"].size > 1:
-                convergences[name] = convergence(each, _unknown(trees[name], own))
+                convergences[name] = convergence(each, unknown)
         table[name] = held_out.score(label, said[name]) | about
     frame, last = pd.DataFrame(table).T, ["scale", "width", "vectors", "seconds"]
-    return Comparison(
-        table=frame.reindex(columns=[*frame.columns.drop(last, errors="ignore"), *last]),
-        probability={name: p for name, (_, p) in said.items() if p is not None},
-        label=label,
-        classes=classes,
-        convergence=convergences,
-        results=dict(results),
-    )
+    frame = frame.reindex(columns=[*frame.columns.drop(last, errors="ignore"), *last])
+    probability = {name: p for name, (_, p) in said.items() if p is not None}
+    rows: Any = {"probability": probability, "label": label, "classes": classes}
+    return Comparison(table=frame, convergence=convergences, results=dict(results), **rows)
 
 
 def _models(
@@ -250,26 +247,17 @@ def _classes(
     trees: Mapping[str, xr.DataTree], models: Mapping[str, pm.Model], y_test: ArrayLike
 ) -> NDArray[Any]:
     """Return the classes of all results, none of numbers; raise where they are more or fewer."""
-    found = {
-        name: held_out.classes_of(tree, repr(name), models.get(name))
-        for name, tree in trees.items()
-    }
+    found = {k: held_out.classes_of(tree, repr(k), models.get(k)) for k, tree in trees.items()}
     if len(numbers := {len(classes) for classes in found.values()}) > 1:
         raise ValueError(f"{[*found]} have {sorted(numbers)} classes; needed as many of each")
     told = [found[name] for name, tree in trees.items() if "classes" in tree.attrs]
     return ([*told, *found.values()] or [np.unique(y_test)])[0]
 
 
-def _unknown(result: xr.DataTree, model: pm.Model | None) -> list[str]:
-    """Return the names of what was drawn in addition to the weights of the latent function."""
-    if model is None:
-        return list(stored.nuisance_of(result))
-    dims = {x.name: model.named_vars_to_dims.get(x.name) or ("",) for x in model.free_RVs}
-    return [name for name, each in dims.items() if not str(each[0]).endswith("basis")]
-
-
-def _parts(result: xr.DataTree, model: pm.Model | None) -> tuple[dict[str, float], dict[str, Any]]:
-    """Return a result's scale, width, likelihood's numbers, bases and seconds; and its model's pieces."""
+def _parts(
+    result: xr.DataTree, model: pm.Model | None
+) -> tuple[dict[str, float], dict[str, Any], list[str]]:
+    """Return what a result was made at, its model's pieces, and what was drawn besides the weights."""
     groups = ("posterior", "constant_data", "observed_data")
     drawn, data, seen = (result[group].to_dataset() for group in groups)
     every, prior, end = {**data, **drawn}, dict[str, float](), result.get("optimizer_result", {})
@@ -286,11 +274,12 @@ def _parts(result: xr.DataTree, model: pm.Model | None) -> tuple[dict[str, float
         "seconds": end.get("seconds", drawn.attrs.get("sampling_time", np.nan)),
     }
     if model is None:
-        unknown = dict.fromkeys(stored.nuisance_of(result), np.nan)
-        likelihood = repr(replace(stored.likelihood_of(result), **unknown))
+        unknown = [*stored.nuisance_of(result)]
+        likelihood = repr(replace(stored.likelihood_of(result), **dict.fromkeys(unknown, np.nan)))
     else:
-        terms = ", ".join(sorted(x.name for x in model.free_RVs))
-        likelihood = f"{held_out.observed_of(model)[0].name} of {terms}"
+        dims = {x.name: model.named_vars_to_dims.get(x.name) or ("",) for x in model.free_RVs}
+        unknown = [name for name, each in dims.items() if not str(each[0]).endswith("basis")]
+        likelihood = f"{held_out.observed_of(model)[0].name} of {', '.join(sorted(dims))}"
     of_basis = [data[name].values.T for name in ("centres", "signs") if name in data]
     pieces = {
         "labels": [x.values.astype(float).tobytes() for x in seen.values()],
@@ -300,7 +289,7 @@ def _parts(result: xr.DataTree, model: pm.Model | None) -> tuple[dict[str, float
         "width": "unknown" if "width" in drawn else str(width.values),
         "basis": {row.tobytes() for row in np.vstack(of_basis).T} if of_basis else set(),
     }
-    return {name: float(np.median(x)) for name, x in numbers.items()}, pieces
+    return {name: float(np.median(x)) for name, x in numbers.items()}, pieces, unknown
 
 
 def _warn_of_differences(parts: Mapping[str, Mapping[str, Any]]) -> None:

@@ -204,7 +204,11 @@ def kfold(
         results.check_refits(tree)
         seen = np.maximum(results.target_of(tree), 0)
     classes = held_out.classes_of(tree if whole is None else posterior, "the posterior", whole)
-    label, by_em = _training_labels(seen, classes, X, y), False
+    if len(X) != len(seen):
+        raise ValueError(f"X has {len(X)} rows; needed the {len(seen)} training rows in order")
+    label, by_em = held_out.coded(y, classes, "y", len(X)), False
+    if not np.array_equal(seen, label):
+        raise ValueError(f"y is not the {len(seen)} labels; needed the training data in order")
     if whole is None:
         built, kernel, by_em = _rebuilt(tree, X, label, kernel)
         is_gibbs = tree["posterior"].attrs.get("sampler", "").startswith("Gibbs")
@@ -227,57 +231,34 @@ def kfold(
             vectors.setdefault(name, []).append(vector_count(under_our_names(fit)))
             if p is not None:
                 stated.setdefault(name, np.empty((len(X), *p.shape[1:])))[test] = p
-    every = {name: elpd_fields(each, inside, tree) for name, each in pointwise.items()}
-    table = {
-        name: {
-            "elpd": each["elpd"],
-            "se": each["se"],
-            **held_out.score(label, (pointwise[name], stated.get(name))),
-            "vectors": float(np.mean(vectors[name])),
-        }
-        for name, each in every.items()
-    }
+    table, every = {}, {key: elpd_fields(each, inside, tree) for key, each in pointwise.items()}
+    for name, each in every.items():
+        measures = held_out.score(label, (pointwise[name], stated.get(name)))
+        about = {"elpd": each["elpd"], "se": each["se"], **measures}
+        table[name] = about | {"vectors": float(np.mean(vectors[name]))}
     fields = every["posterior mean"]
     n_samples = tree["posterior"]["chain"].size * tree["posterior"]["draw"].size
-    about = {"n_samples": n_samples, "warning": False, "good_k": None, "n_folds": fold.max()}
-    elpd = ELPDDataLOOKFold(**fields, **about, p_kfold_i=inside - fields["elpd_i"])
+    fields |= {"n_samples": n_samples, "warning": False, "good_k": None, "n_folds": fold.max()}
+    elpd = ELPDDataLOOKFold(**fields, p_kfold_i=inside - fields["elpd_i"])
     frame = pd.DataFrame(table).T
     return KFold(
         elpd=elpd, table=frame, probability=stated, label=label, fold=fold, classes=classes
     )
 
 
-def _folds(
-    X: Array, label: NDArray[Any], classes: Array, cv: int, *, rng: Any, group: Any
-) -> NDArray[np.int_]:
+def _folds(X: Array, label: Any, classes: Array, cv: int, *, rng: Any, group: Any) -> Any:
     """Return the fold of each row, from 1; copies of a row are in one."""
     first, copies = copied_rows(X, label)
     fewest = int(np.bincount(label[first]).min()) if len(classes) else len(first)
     if not isinstance(cv, Integral) or not 2 <= cv <= fewest:
         raise ValueError(
-            f"cv={shown(cv)}; needed a whole number, 2 to {fewest}, the rows of the smallest class"
+            f"cv={shown(cv)}; needed a whole number, 2 to {fewest}: the smallest class"
         )
     together = None if group is None else group[first]
     rows, fold = None if len(classes) else X[first], np.zeros(len(X), dtype=int)
     for k, (_, test) in enumerate(inner_folds(label[first], cv, rng, X=rows, groups=together), 1):
         fold[np.isin(copies, test)] = k
     return fold
-
-
-def _training_labels(
-    seen: NDArray[Any], classes: NDArray[Any], X: Array, y: ArrayLike
-) -> NDArray[Any]:
-    """Return the labels or targets of the rows that a posterior was sampled with; raise for others."""
-    if len(X) != len(seen):
-        raise ValueError(
-            f"X has {len(X)} rows; needed the {len(seen)} training rows of the posterior, in their order"
-        )
-    label = held_out.coded(y, classes, "y", len(X))
-    if not np.array_equal(seen, label):
-        raise ValueError(
-            f"y is not the {len(seen)} labels of the posterior; needed the training data in order"
-        )
-    return label
 
 
 def _rebuilt(
@@ -290,36 +271,25 @@ def _rebuilt(
     ValueError
         If their model cannot be built for some of its rows.
     """
-    for drawn in ("width", *results.nuisance_of(tree)):
-        if drawn in tree["posterior"]:
-            raise ValueError(
-                f"the posterior has a {drawn} that was drawn; kfold needs a model with a number as {drawn}"
-            )
+    for x in ("width", *results.nuisance_of(tree)):
+        if x in tree["posterior"]:
+            raise ValueError(f"posterior has a {x} that was drawn; needed one with a number as {x}")
     constants = tree["constant_data"].to_dataset()
     pieces, rows = results.rows_of(tree)
-    piece, prior = results.kernel_of(tree, kernel), pieces.hyperprior
+    piece, prior, sign = results.kernel_of(tree, kernel), pieces.hyperprior, pieces.sign
     centres, inputs = constants["centres"].values, constants["X"].values
     Phi, basis_row, known = piece(X, centres), rows_under(centres, X), piece(inputs, centres)
     if known.shape != Phi.shape or not np.allclose(Phi, known, rtol=1e-9, atol=1e-12):
-        raise ValueError(
-            "X has other basis functions than the posterior; needed the training inputs, in their order"
-        )
+        raise ValueError("X has other basis functions than the posterior; needed its inputs")
+    same: dict[str, Any] = {"kernel": piece, "hyperprior": prior, "bias": pieces.bias}
+    same["likelihood"] = pieces.likelihood
 
     def built(train: Array) -> pm.Model:
         bases = np.flatnonzero((basis_row < 0) | np.isin(basis_row, train))
         with warnings.catch_warnings():  # the model with all bases gave them
             warnings.simplefilter("ignore", InputWarning)
-            return build(
-                rows[0],
-                X[train],
-                label[train],
-                likelihood=pieces.likelihood,
-                kernel=piece,
-                hyperprior=prior,
-                bias=pieces.bias,
-                basis=centres[bases],
-                signs="both" if pieces.sign is None else pieces.sign[bases],
-            )
+            own = {"basis": centres[bases], "signs": "both" if sign is None else sign[bases]}
+            return build(rows[0], X[train], label[train], **same, **own)
 
     by_em = any("em" in row.solvers for row in rows) and not isinstance(prior, HalfHorseshoe)
     return built, piece, by_em

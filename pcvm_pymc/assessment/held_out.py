@@ -86,17 +86,6 @@ def score(label: NDArray[Any], said: Said) -> dict[str, float]:
     return scores(label, probability)
 
 
-def of_the_greater(probability: Array) -> Array:
-    """Return probabilities of the greater of two classes, shape (n,); of several those of all, of sum one.
-
-    Two classes under the multinomial probit have a column each.
-    """
-    if probability.ndim == 1:
-        return probability
-    each = normalised(probability)
-    return each[:, 1] if each.shape[1] == 2 else each
-
-
 def observed_of(model: pm.Model) -> tuple[Any, str]:
     """Return the observed variable of a model's latent function, and the name of the data in it.
 
@@ -134,8 +123,7 @@ def classes_of(result: xr.DataTree, name: str, model: pm.Model | None = None) ->
         n_classes = max(2, likelihood.n_scores)
         if likelihood.targets == "numbers":
             raise ValueError(
-                f"{name} is of a regression under the {likelihood.name!r} likelihood; needed classes. "
-                "RVMRegressor works with sklearn.model_selection.cross_validate"
+                f"{name} is of a regression under the {likelihood.name!r} likelihood; needed classes"
             )
     return told if len(told) == n_classes else np.arange(n_classes)
 
@@ -195,13 +183,18 @@ def said_of(
         The rows of its further `pm.Data`.
     """
     if model is not None:
-        return _by_model(result, X, label, model, data or {})
-    result = results.check_result(result, "result")
-    latent = latent_draws(result, X, kernel=kernel)
-    labels = results.likelihood_of(result).targets == "labels"
-    log_density = log_density_draws(result, latent, 2.0 * label - 1.0 if labels else label)
-    probability = probability_draws(result, latent).mean(axis=0)
-    return log_average(log_density), of_the_greater(probability)
+        log_density, probability = _by_model(result, X, label, model, data or {})
+    else:
+        result = results.check_result(result, "result")
+        latent = latent_draws(result, X, kernel=kernel)
+        labels = results.likelihood_of(result).targets == "labels"
+        draws = log_density_draws(result, latent, 2.0 * label - 1.0 if labels else label)
+        log_density = log_average(draws)
+        probability = probability_draws(result, latent).mean(axis=0)
+    if probability is not None and probability.ndim > 1:
+        each = normalised(probability)  # the multinomial probit has a column for each of two, too
+        probability = each[:, 1] if each.shape[1] == 2 else each
+    return log_density, probability
 
 
 def _by_model(
@@ -237,4 +230,4 @@ def _by_model(
     log_density = log_average(found.values.reshape(-1, n_copies, n)[:, :n_sets])
     if not n_classes:
         return log_density[0], None
-    return log_density[label, np.arange(n)], of_the_greater(np.exp(log_density).T)
+    return log_density[label, np.arange(n)], np.exp(log_density).T

@@ -285,9 +285,7 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
         raise ValueError(f"the model has {of_rows}, {needed}")
     by_evidence = "evidence_trace" in tree
     if by_evidence and "precision" not in point:
-        raise ValueError(
-            "result is from the bottom up, which keeps no precisions; needed find_map_em, or an rvm_model"
-        )
+        raise ValueError("result is from the bottom up, which keeps no precisions; use find_map_em")
     if by_evidence and kind == "prior":  # its log precision is flat, or it was pruned
         kind = "free" if np.isfinite(point["bias_precision"]) else "none"
     made = {"hyperprior": prior, "likelihood": likelihood, "bias": kind}
@@ -325,11 +323,9 @@ def fitted_problems(
         If the fit has no modes by EM, had weights of rows, or the data are not those that it was fitted to.
     """
     if X is None or y is None or not isinstance(model, PCVMClassifier | MPCVMClassifier):
-        raise ValueError(
-            f"{type(model).__name__} with X={'None' if X is None else 'given'}, y="
-            f"{'None' if y is None else 'given'}; needed loo(classifier, X, y) with a fitted PCVMClassifier "
-            "or MPCVMClassifier and its training data"
-        )
+        found = f"{type(model).__name__}{', X' * (X is not None)}{', y' * (y is not None)}"
+        needed = "loo(classifier, X, y) of a fitted PCVMClassifier or MPCVMClassifier"
+        raise ValueError(f"found {found}; needed {needed}")
     check_is_fitted(model)
     own = vars(model)
     if "projection_" in own or "hyperprior_" not in own:
@@ -338,14 +334,11 @@ def fitted_problems(
         raise ValueError(f"the classifier is fitted {how}; needed posterior modes by EM")
     check_same_rows(X, y=y, groups=groups)
     rows: Array = model._inputs(X)
-    data = TrainingData(
-        rows, model._known_labels(y, len(rows)), groups=group_numbers(groups, len(rows))
-    ).merged()
-    known = vars(model).get("_training_")
+    number = group_numbers(groups, len(rows))
+    data = TrainingData(rows, model._known_labels(y, len(rows)), groups=number).merged()
+    known = own.get("_training_")
     if known is not None and (known.weight is None) != (data.weight is None):
-        raise ValueError(
-            "the classifier was fitted with weights of rows, which leave-one-out does not take; see held_out_"
-        )
+        raise ValueError("loo takes no classifier fitted with weights of rows; see its held_out_")
     formulation = model._estimation.formulation(data, model._basis_of(data))
     predictor = model._predictor_
     modes, shares = [predictor], np.ones(1)
@@ -357,15 +350,11 @@ def fitted_problems(
         if len(points) <= max(mode.basis, default=-1) or not np.array_equal(
             points[mode.basis], mode.relevance_vectors
         ):
-            raise ValueError(
-                "X lacks rows that are centres of the classifier's bases; needed its training data"
-            )
+            raise ValueError("X lacks rows that are centres of bases; needed its training data")
         weight = np.zeros((len(points), *mode.weight.shape[1:]))
         weight[mode.basis] = mode.weight
         problem = formulation.at(mode.at)
         if (weight * problem.weight_sign < 0).any():
-            raise ValueError(
-                "y has other labels than the classifier was fitted to; needed its training data"
-            )
+            raise ValueError("y has other labels than in the fit; needed its training data")
         out.append(FittedMode(share, problem, weight, mode.bias, formulation.centres.rows))
     return out, data

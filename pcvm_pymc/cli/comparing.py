@@ -301,14 +301,12 @@ def _read(options: argparse.Namespace) -> Rows:
         labels = bunch.target_names[bunch.target]
         names = tuple(map(str, bunch.feature_names))
         return Rows(bunch.data, labels, names, "Wisconsin breast cancer (scikit-learn)")
-    X, labels = read_table(
-        options.file, options.target, sep=options.sep or ",", missing=options.missing
-    )
+    marks = {"sep": options.sep or ",", "missing": options.missing}
+    X, labels = read_table(options.file, options.target, **marks)
     categories = X.select_dtypes("category").columns
     n_missing = int(X.isna().sum().sum())
     said = f" (categories: {', '.join(categories)})" if len(categories) else ""
-    said += f", {n_missing} fields missing" if n_missing else ""
-    said += f", labels {labels.name}"
+    said += f", {n_missing} fields missing" * (n_missing > 0) + f", labels {labels.name}"
     return Rows(X, labels.to_numpy(object), tuple(X), options.file.name, said)
 
 
