@@ -10,7 +10,7 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pcvm_pymc.assessment import held_out, plots
 from pcvm_pymc.core.pieces import validation
@@ -197,7 +197,11 @@ def compare(
     models = _models(trees, model, data)
     check_same_rows(X_test, "X_test", y_test=y_test)
     n_test = len(validation.as_features(X_test, "X_test"))
-    classes = _classes(trees, models, y_test)
+    found = {k: held_out.classes_of(tree, repr(k), models.get(k)) for k, tree in trees.items()}
+    if len(numbers := {len(classes) for classes in found.values()}) > 1:
+        raise ValueError(f"{[*found]} have {sorted(numbers)} classes; needed as many of each")
+    told = [found[name] for name, tree in trees.items() if "classes" in tree.attrs]
+    classes = ([*told, *found.values()] or [np.unique(y_test)])[0]  # none where targets are numbers
     label = held_out.coded(y_test, classes, "y_test", n_test)
     parts = {name: _parts(tree, models.get(name)) for name, tree in trees.items()}
     _warn_of_differences({name: pieces for name, (_, pieces, _) in parts.items()})
@@ -205,8 +209,8 @@ def compare(
     for name, each in results.items():
         if isinstance(each, Rival):
             shape = (n_test, len(classes))[: 1 + (len(classes) > 2)]
-            stated, found = f"{name!r}, its probability,", np.shape(each.probability)
-            validation.check_shape(stated, found, shape, "for each row of X_test and class")
+            stated, seen = f"{name!r}, its probability,", np.shape(each.probability)
+            validation.check_shape(stated, seen, shape, "for each row of X_test and class")
             said[name] = np.empty(0), each.probability
             about = {"vectors": each.vectors, "seconds": each.seconds}
         else:
@@ -241,17 +245,6 @@ def _models(
     if unused or (model and not models):
         raise ValueError(f"{[*unused, 'model'][0]} has no effect on {[*trees]}; leave it out")
     return models
-
-
-def _classes(
-    trees: Mapping[str, xr.DataTree], models: Mapping[str, pm.Model], y_test: ArrayLike
-) -> NDArray[Any]:
-    """Return the classes of all results, none of numbers; raise where they are more or fewer."""
-    found = {k: held_out.classes_of(tree, repr(k), models.get(k)) for k, tree in trees.items()}
-    if len(numbers := {len(classes) for classes in found.values()}) > 1:
-        raise ValueError(f"{[*found]} have {sorted(numbers)} classes; needed as many of each")
-    told = [found[name] for name, tree in trees.items() if "classes" in tree.attrs]
-    return ([*told, *found.values()] or [np.unique(y_test)])[0]
 
 
 def _parts(

@@ -196,24 +196,12 @@ def kfold(
         return model and as_model(model(X[rows], np.asarray(y)[rows], **own(rows)))
 
     whole = built(slice(None))
-    if whole is not None:
-        seen = posterior["observed_data"][held_out.observed_of(whole)[0].name].values
-    elif data is not None:
+    if whole is None and data is not None:
         raise ValueError("data is for a model of one's own, which model= builds; leave it out")
-    else:
-        results.check_refits(tree)
-        seen = np.maximum(results.target_of(tree), 0)
-    classes = held_out.classes_of(tree if whole is None else posterior, "the posterior", whole)
-    if len(X) != len(seen):
-        raise ValueError(f"X has {len(X)} rows; needed the {len(seen)} training rows in order")
-    label, by_em = held_out.coded(y, classes, "y", len(X)), False
-    if not np.array_equal(seen, label):
-        raise ValueError(f"y is not the {len(seen)} labels; needed the training data in order")
+    label, classes = _training_labels(posterior if model else tree, X, y, whole)
+    by_em = False
     if whole is None:
-        built, kernel, by_em = _rebuilt(tree, X, label, kernel)
-        is_gibbs = tree["posterior"].attrs.get("sampler", "").startswith("Gibbs")
-        if is_gibbs and not {"method", "nuts_sampler"} & set(options):
-            options["method"] = "gibbs"
+        built, kernel, by_em = _rebuilt(tree, X, label, kernel, options)
     fold = _folds(X, label, classes, cv, rng=rng, group=group_numbers(groups, len(X)))
     how: dict[str, Any] = {"kernel": kernel, "model": whole, "data": own(slice(None))}
     inside, _ = held_out.said_of(posterior, X, label, **how)
@@ -240,10 +228,8 @@ def kfold(
     n_samples = tree["posterior"]["chain"].size * tree["posterior"]["draw"].size
     fields |= {"n_samples": n_samples, "warning": False, "good_k": None, "n_folds": fold.max()}
     elpd = ELPDDataLOOKFold(**fields, p_kfold_i=inside - fields["elpd_i"])
-    frame = pd.DataFrame(table).T
-    return KFold(
-        elpd=elpd, table=frame, probability=stated, label=label, fold=fold, classes=classes
-    )
+    of_rows: Any = {"probability": stated, "label": label, "classes": classes}
+    return KFold(elpd=elpd, table=pd.DataFrame(table).T, fold=fold, **of_rows)
 
 
 def _folds(X: Array, label: Any, classes: Array, cv: int, *, rng: Any, group: Any) -> Any:
@@ -261,10 +247,30 @@ def _folds(X: Array, label: Any, classes: Array, cv: int, *, rng: Any, group: An
     return fold
 
 
+def _training_labels(
+    posterior: xr.DataTree, X: Array, y: ArrayLike, model: pm.Model | None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the labels or targets that a posterior was sampled with, and classes; raise for others."""
+    if model is None:
+        results.check_refits(posterior)
+        seen = np.maximum(results.target_of(posterior), 0)
+    else:
+        seen = posterior["observed_data"][held_out.observed_of(model)[0].name].values
+    classes = held_out.classes_of(posterior, "the posterior", model)
+    if len(X) != len(seen):
+        raise ValueError(f"X has {len(X)} rows; needed the {len(seen)} training rows in order")
+    label = held_out.coded(y, classes, "y", len(X))
+    if not np.array_equal(seen, label):
+        raise ValueError(f"y is not the {len(seen)} labels; needed the training data in order")
+    return label, classes
+
+
 def _rebuilt(
-    tree: xr.DataTree, X: Array, label: Array, kernel: Any
+    tree: xr.DataTree, X: Array, label: Array, kernel: Any, options: dict[str, Any]
 ) -> tuple[Callable[..., Any], KernelPiece, bool]:
     """Return what builds the model of some rows without the others' bases, its kernel, and if EM fits it.
+
+    Folds are sampled as the posterior was, unless the options of `sample` say otherwise.
 
     Raises
     ------
@@ -291,5 +297,8 @@ def _rebuilt(
             own = {"basis": centres[bases], "signs": "both" if sign is None else sign[bases]}
             return build(rows[0], X[train], label[train], **same, **own)
 
+    is_gibbs = tree["posterior"].attrs.get("sampler", "").startswith("Gibbs")
+    if is_gibbs and not {"method", "nuts_sampler"} & set(options):
+        options["method"] = "gibbs"
     by_em = any("em" in row.solvers for row in rows) and not isinstance(prior, HalfHorseshoe)
     return built, piece, by_em

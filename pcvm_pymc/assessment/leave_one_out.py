@@ -323,9 +323,9 @@ def fitted_problems(
         If the fit has no modes by EM, had weights of rows, or the data are not those that it was fitted to.
     """
     if X is None or y is None or not isinstance(model, PCVMClassifier | MPCVMClassifier):
-        found = f"{type(model).__name__}{', X' * (X is not None)}{', y' * (y is not None)}"
+        rows, labels = ("None" if each is None else "given" for each in (X, y))
         needed = "loo(classifier, X, y) of a fitted PCVMClassifier or MPCVMClassifier"
-        raise ValueError(f"found {found}; needed {needed}")
+        raise ValueError(f"{type(model).__name__} with X={rows}, y={labels}; needed {needed}")
     check_is_fitted(model)
     own = vars(model)
     if "projection_" in own or "hyperprior_" not in own:
@@ -333,9 +333,9 @@ def fitted_problems(
         how = "by draws" if "idata_" in own else how
         raise ValueError(f"the classifier is fitted {how}; needed posterior modes by EM")
     check_same_rows(X, y=y, groups=groups)
-    rows: Array = model._inputs(X)
-    number = group_numbers(groups, len(rows))
-    data = TrainingData(rows, model._known_labels(y, len(rows)), groups=number).merged()
+    inputs: Array = model._inputs(X)
+    number = group_numbers(groups, len(inputs))
+    data = TrainingData(inputs, model._known_labels(y, len(inputs)), groups=number).merged()
     known = own.get("_training_")
     if known is not None and (known.weight is None) != (data.weight is None):
         raise ValueError("loo takes no classifier fitted with weights of rows; see its held_out_")

@@ -105,9 +105,7 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
     map_result, posterior = map(under_our_names, (map_result, posterior))
     point, draws = weights_of(map_result)[0][0], weights_of(posterior)[0]
     if point.shape != draws.shape[1:]:
-        raise ValueError(
-            f"map_result has weights of shape {point.shape}; needed {draws.shape[1:]}, as posterior has"
-        )
+        raise ValueError(f"map_result's weights have shape {point.shape}; needed {draws.shape[1:]}")
     classes: Any = classes_of(map_result) if point.ndim > 1 else ()
     names = [f"weight, class {each}" for each in classes] or ["weight"]
     n = len(names)
@@ -117,9 +115,8 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
     for c, (axes, name) in enumerate(zip(all_axes[:, 0], names, strict=True)):
         low, middle, high = np.percentile(draws[..., c], [INTERVAL[0], 50, INTERVAL[1]], axis=0)
         order, x = np.argsort(middle), np.arange(len(middle))
-        axes.vlines(
-            x, low[order], high[order], color="0.75", lw=2, label="posterior, 89 % interval"
-        )
+        between = low[order], high[order]
+        axes.vlines(x, *between, color="0.75", lw=2, label="posterior, 89 % interval")
         axes.plot(x, middle[order], ".", ms=3, color="0.4", label="posterior median")
         axes.axhline(0, color="black", lw=0.8)
         kept = np.flatnonzero(point[order, c])
@@ -299,8 +296,7 @@ def plot_decision_surface(
     kept = weight.reshape(len(weight), -1).any(axis=1)
     if kept.sum() < len(kept) / 2:  # more circles would hide the points
         vectors = map_result["constant_data"]["centres"].values[kept].T
-        circles: dict[str, Any] = {"facecolors": "none", "edgecolors": "black", "s": 90}
-        all_axes[0].scatter(*vectors, **circles, label="relevance vectors")
+        all_axes[0].scatter(*vectors, s=90, fc="none", ec="black", label="relevance vectors")
     figures.legend_below(figure, all_axes[0])
     return figure
 
