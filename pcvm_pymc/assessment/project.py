@@ -151,7 +151,7 @@ def _from_datatree(
             "reference has no signs of its weights and one score; needed a pcvm_model's"
         )
     if hasattr(kernel, "full"):
-        needed = "a name or a function, as lambda X, Z, width: covariance(X, Z).eval()"
+        needed = "lambda X, Z, width: covariance(X, Z).eval() for a PyMC covariance"
         raise ValueError(f"kernel={kernel!r}; needed {needed}")
     likelihood, piece = pieces_of(tree, kernel)
     label, classes = results.target_of(tree), results.classes_of(tree)
