@@ -9,7 +9,7 @@ import pytest
 from problems import blobs, map_result, refused
 
 import pcvm_pymc as pcvm
-from pcvm_pymc.assessment.comparison import coded
+from pcvm_pymc.assessment.held_out import coded
 from pcvm_pymc.inference.results import classes_of
 
 X, LABEL = blobs(20, seed=8)

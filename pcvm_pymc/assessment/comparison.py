@@ -10,18 +10,9 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from pcvm_pymc.assessment import plots
-from pcvm_pymc.assessment.held_out import (
-    Said,
-    Scores,
-    classes_of,
-    coded,
-    held_out,
-    observed_of,
-    score,
-)
+from pcvm_pymc.assessment import held_out, plots
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.probit import Array
@@ -33,7 +24,7 @@ from pcvm_pymc.model.data import as_model
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Comparison(Scores):
+class Comparison(held_out.Scores):
     """Results on one test set.
 
     Attributes
@@ -103,18 +94,13 @@ class Comparison(Scores):
         validation.check_choice("kind", kind, ("calibration", "weights"))
         if kind == "calibration":
             return super().plot()
-        points = [
-            each
-            for name, each in self.results.items()
-            if not (name in self.convergence or isinstance(each, Rival))
-        ]
-        if not points or not self.convergence:
-            names = [*self.results]
-            raise ValueError(
-                f"plot('weights') of {names}; needed a point estimate and a result with several draws"
-            )
-        drawn: Any = self.results[next(iter(self.convergence))]
-        return plots.plot_weights(points[0], drawn)
+        trees = {name: x for name, x in self.results.items() if isinstance(x, xr.DataTree)}
+        points = [each for name, each in trees.items() if name not in self.convergence]
+        drawn = [trees[name] for name in self.convergence]
+        if not (points and drawn):
+            needed = "needed a point estimate and a result with several draws"
+            raise ValueError(f"plot('weights') of {[*self.results]}; {needed}")
+        return plots.plot_weights(points[0], drawn[0])
 
 
 def active_count(weight: ArrayLike, share: float = 0.95) -> Array:
@@ -203,37 +189,42 @@ def compare(
     validation.check_instance("results", results, Mapping, needed)
     if not results:
         raise ValueError(f"results is empty; needed {needed}")
-    fitted = {name: each for name, each in results.items() if not isinstance(each, Rival)}
-    trees = {name: stored.check_result(x, f"results[{name!r}]") for name, x in fitted.items()}
+    trees = {
+        name: stored.check_result(each, f"results[{name!r}]")
+        for name, each in results.items()
+        if not isinstance(each, Rival)
+    }
     models = _models(trees, model, data)
     check_same_rows(X_test, "X_test", y_test=y_test)
     n_test = len(validation.as_features(X_test, "X_test"))
-    classes = _classes(trees, models, y_test)
-    label = coded(y_test, classes, "y_test", n_test)
-    _warn_of_differences(trees, models)
-    said, table, convergences = dict[str, Said](), {}, {}
+    found = {k: held_out.classes_of(tree, repr(k), models.get(k)) for k, tree in trees.items()}
+    if len(numbers := {len(classes) for classes in found.values()}) > 1:
+        raise ValueError(f"{[*found]} have {sorted(numbers)} classes; needed as many of each")
+    told = [found[name] for name, tree in trees.items() if "classes" in tree.attrs]
+    classes = ([*told, *found.values()] or [np.unique(y_test)])[0]  # none where targets are numbers
+    label = held_out.coded(y_test, classes, "y_test", n_test)
+    parts = {name: _parts(tree, models.get(name)) for name, tree in trees.items()}
+    _warn_of_differences({name: pieces for name, (_, pieces, _) in parts.items()})
+    said, table, convergences = dict[str, held_out.Said](), {}, {}
     for name, each in results.items():
         if isinstance(each, Rival):
             shape = (n_test, len(classes))[: 1 + (len(classes) > 2)]
-            stated, found = f"{name!r}, its probability,", np.shape(each.probability)
-            validation.check_shape(stated, found, shape, "for each row of X_test and class")
+            stated, seen = f"{name!r}, its probability,", np.shape(each.probability)
+            validation.check_shape(stated, seen, shape, "for each row of X_test and class")
             said[name] = np.empty(0), each.probability
             about = {"vectors": each.vectors, "seconds": each.seconds}
         else:
-            own = {"model": models[name], "data": data} if name in models else {"kernel": kernel}
-            said[name], about = held_out(each, X_test, label, **own), _made_at(trees[name])
-            if n_draws(each) > 1:
-                convergences[name] = convergence(each, _unknown(trees[name], models.get(name)))
-        table[name] = score(label, said[name]) | about
+            about, _, unknown = parts[name]
+            how: Any = {"kernel": kernel, "model": models.get(name), "data": data}
+            said[name] = held_out.said_of(each, X_test, label, **how)
+            if each["posterior"]["chain"].size * each["posterior"]["draw"].size > 1:
+                convergences[name] = convergence(each, unknown)
+        table[name] = held_out.score(label, said[name]) | about
     frame, last = pd.DataFrame(table).T, ["scale", "width", "vectors", "seconds"]
-    return Comparison(
-        table=frame.reindex(columns=[*frame.columns.drop(last, errors="ignore"), *last]),
-        probability={name: p for name, (_, p) in said.items() if p is not None},
-        label=label,
-        classes=classes,
-        convergence=convergences,
-        results=dict(results),
-    )
+    frame = frame.reindex(columns=[*frame.columns.drop(last, errors="ignore"), *last])
+    probability = {name: p for name, (_, p) in said.items() if p is not None}
+    rows: Any = {"probability": probability, "label": label, "classes": classes}
+    return Comparison(table=frame, convergence=convergences, results=dict(results), **rows)
 
 
 def _models(
@@ -256,88 +247,54 @@ def _models(
     return models
 
 
-def _classes(
-    trees: Mapping[str, xr.DataTree], models: Mapping[str, pm.Model], y_test: ArrayLike
-) -> NDArray[Any]:
-    """Return the classes of all results, none of numbers; raise where they are more or fewer."""
-    pairs = trees.items()
-    found = {name: classes_of(tree, repr(name), models.get(name)) for name, tree in pairs}
-    if len(numbers := {len(classes) for classes in found.values()}) > 1:
-        raise ValueError(f"{[*found]} have {sorted(numbers)} classes; needed as many of each")
-    told = [found[name] for name, tree in pairs if "classes" in tree.attrs]
-    return [*told, *found.values(), *([] if found else [np.unique(y_test)])][0]
-
-
-def n_draws(result: xr.DataTree) -> int:
-    """Return the number of draws of all chains."""
-    return int(result["posterior"].sizes["chain"] * result["posterior"].sizes["draw"])
-
-
-def _unknown(result: xr.DataTree, model: pm.Model | None) -> list[str]:
-    """Return the names of what was drawn in addition to the weights of the latent function."""
-    if model is None:
-        return list(stored.nuisance_of(result))
-    dims = {x.name: model.named_vars_to_dims.get(x.name) or ("",) for x in model.free_RVs}
-    return [name for name, each in dims.items() if not str(each[0]).endswith("basis")]
-
-
-def _made_at(result: xr.DataTree) -> dict[str, float]:
-    """Return the scale, the width and the likelihood's numbers of a result, its bases and seconds."""
-    drawn, data = (result[group].to_dataset() for group in ("posterior", "constant_data"))
-    every, prior = {**data, **drawn}, _prior(data)
+def _parts(
+    result: xr.DataTree, model: pm.Model | None
+) -> tuple[dict[str, float], dict[str, Any], list[str]]:
+    """Return what a result was made at, its model's pieces, and what was drawn besides the weights."""
+    groups = ("posterior", "constant_data", "observed_data")
+    drawn, data, seen = (result[group].to_dataset() for group in groups)
+    every, prior, end = {**data, **drawn}, dict[str, float](), result.get("optimizer_result", {})
+    if "hyperprior" in data:
+        prior = {name: float(f"{x:.6g}") for name, x in data["hyperprior"].to_series().items()}
     rate, c = np.median(every.get("rate", prior.get("d", 0.0))), prior.get("c", 0.0)
     has_scale = min(rate, c) > 0 and "evidence_trace" not in result.children
-    end: Any = result.get("optimizer_result", {})
-    found = {
+    width = every.get("width", every.get("kernel_width", np.array(np.nan)))
+    numbers = {
         "scale": np.sqrt(rate / c) if has_scale else np.nan,
-        "width": every.get("width", every.get("kernel_width", np.nan)),
+        "width": width,
         **{name: every[name] for name in ("noise", "flip", "degrees") if name in every},
         "vectors": vector_count(result),
         "seconds": end.get("seconds", drawn.attrs.get("sampling_time", np.nan)),
     }
-    return {name: float(np.median(x)) for name, x in found.items()}
-
-
-def _prior(data: xr.Dataset) -> dict[str, float]:
-    """Return the numbers of a model's prior."""
-    if "hyperprior" not in data:
-        return {}
-    pairs = zip(data["hyperparameter"].values.tolist(), data["hyperprior"].values, strict=True)
-    return {name: float(f"{x:.6g}") for name, x in pairs}
-
-
-def _parts(result: xr.DataTree, model: pm.Model | None) -> dict[str, Any]:
-    """Return what a result's model is made of."""
-    drawn, data = (result[group].to_dataset() for group in ("posterior", "constant_data"))
     if model is None:
-        unknown = dict.fromkeys(stored.nuisance_of(result), np.nan)
-        likelihood = repr(replace(stored.likelihood_of(result), **unknown))
+        unknown = [*stored.nuisance_of(result)]
+        likelihood = repr(replace(stored.likelihood_of(result), **dict.fromkeys(unknown, np.nan)))
     else:
-        terms = ", ".join(sorted(x.name for x in model.free_RVs))
-        likelihood = f"{observed_of(model)[0].name} of {terms}"
-    width = data.get("width", data.get("kernel_width", np.array("none")))
-    seen = result["observed_data"].to_dataset().data_vars.values()
+        dims = {x.name: model.named_vars_to_dims.get(x.name) or ("",) for x in model.free_RVs}
+        unknown = [name for name, each in dims.items() if not str(each[0]).endswith("basis")]
+        likelihood = f"{held_out.observed_of(model)[0].name} of {', '.join(sorted(dims))}"
     of_basis = [data[name].values.T for name in ("centres", "signs") if name in data]
-    return {
-        "labels": [x.values.astype(float).tobytes() for x in seen],
+    pieces = {
+        "labels": [x.values.astype(float).tobytes() for x in seen.values()],
         "likelihood": likelihood,
-        "prior": _prior(data),
+        "prior": prior,
         "kernel": str(data["kernel"].values[0]) if "kernel" in data.coords else "rbf",
-        "width": "unknown" if "width" in drawn else width.values.tolist(),
+        "width": "unknown" if "width" in drawn else str(width.values),
         "basis": {row.tobytes() for row in np.vstack(of_basis).T} if of_basis else set(),
     }
+    return {name: float(np.median(x)) for name, x in numbers.items()}, pieces, unknown
 
 
-def _warn_of_differences(trees: Mapping[str, xr.DataTree], models: Mapping[str, pm.Model]) -> None:
+def _warn_of_differences(parts: Mapping[str, Mapping[str, Any]]) -> None:
     """Warn where results are of models that differ in more than how they were inferred."""
-    parts, said = {name: _parts(tree, models.get(name)) for name, tree in trees.items()}, []
+    said = []
     for name, each in parts.items():
         first, wanted = next(iter(parts.items()))
-        differ = [key for key in each if each[key] != wanted[key]]
-        words = [
-            key if key in ("labels", "basis") else f"{key} ({each[key]}, not {wanted[key]})"
-            for key in differ
+        differ = [
+            key + f" ({x}, not {wanted[key]})" * (key not in ("labels", "basis"))
+            for key, x in each.items()
+            if x != wanted[key]
         ]
-        said += [f"{name!r} differs from {first!r} in {', '.join(words)}"] if differ else []
+        said += [f"{name!r} differs from {first!r} in {', '.join(differ)}"] if differ else []
     if said:
         validation.warn_input(f"results are not of one model: {'; '.join(said)}")

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 import arviz as az
 import numpy as np
@@ -15,17 +15,11 @@ import xarray as xr
 from arviz_stats.utils import ELPDDataLOOKFold
 from numpy.typing import ArrayLike, NDArray
 
-from pcvm_pymc.assessment.comparison import n_draws, vector_count
-from pcvm_pymc.assessment.held_out import (
-    Scores,
-    classes_of,
-    coded,
-    held_out,
-    observed_of,
-    score,
-)
+from pcvm_pymc.assessment import held_out
+from pcvm_pymc.assessment.comparison import vector_count
 from pcvm_pymc.assessment.leave_one_out import elpd_fields
 from pcvm_pymc.core.pieces.centres import copied_rows, rows_under
+from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
@@ -87,22 +81,13 @@ def psis_loo(posterior: xr.DataTree, **kwargs: Any) -> Any:
     """
     results.check_result(posterior, "posterior", "log_likelihood")
     data = posterior["constant_data"].to_dataset()
-    # do weights have the signs of their bases' labels? Not where each centre has one of either sign
-    tells_labels = []
-    for name in [str(each) for each in data if str(each).endswith("signs")]:
-        total, centres = data[name].values, data.get(f"{name.removesuffix('signs')}centres")
-        if centres is not None:
-            _, place = np.unique(centres.values, axis=0, return_inverse=True)
-            total = np.zeros((place.max() + 1, *data[name].shape[1:]))
-            np.add.at(total, place.ravel(), data[name].values)
-        tells_labels.append(total.any())
-    if any(tells_labels):
+    if any(str(name).endswith("signs") and each.values.any() for name, each in data.items()):
         _log.warning(LOO_CAVEAT)
     return az.loo(posterior, **kwargs)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class KFold(Scores):
+class KFold(held_out.Scores):
     """Cross-validation by refits without the held-out rows and their bases.
 
     Attributes
@@ -203,75 +188,57 @@ def kfold(
     check_seed("random_seed", random_seed)
     check_same_rows(X, y=y, groups=groups)
     X, rng = as_features(X), np.random.default_rng(random_seed)
-    if model is not None:
-        plan = _of_model(posterior, model, X, y, data or {}, random_seed=rng, **options)
-    elif data is None:
-        plan = _of_builder(tree, X, y, kernel, random_seed=rng, **options)
-    else:
+
+    def own(rows: Any) -> dict[str, Any]:
+        return {name: np.asarray(each)[rows] for name, each in (data or {}).items()}
+
+    def built(rows: Any) -> Any:
+        return model and as_model(model(X[rows], np.asarray(y)[rows], **own(rows)))
+
+    whole = built(slice(None))
+    if whole is None and data is not None:
         raise ValueError("data is for a model of one's own, which model= builds; leave it out")
-    label = plan.label
-    fold = _folds(X, label, plan.classes, cv, rng=rng, group=group_numbers(groups, len(X)))
+    label, classes = _training_labels(posterior if model else tree, X, y, whole)
+    by_em = False
+    if whole is None:
+        built, kernel, by_em = _rebuilt(tree, X, label, kernel, options)
+    fold = _folds(X, label, classes, cv, rng=rng, group=group_numbers(groups, len(X)))
+    how: dict[str, Any] = {"kernel": kernel, "model": whole, "data": own(slice(None))}
+    inside, _ = held_out.said_of(posterior, X, label, **how)
     stated: dict[str, Array] = {}
     pointwise: dict[str, Array] = {}
     vectors: dict[str, list[float]] = {}
     for k in range(1, fold.max() + 1):
-        test = np.flatnonzero(fold == k)
-        fits, how = plan.refits(np.flatnonzero(fold != k), test)
+        test, part = np.flatnonzero(fold == k), built(np.flatnonzero(fold != k))
+        fits = {"MAP plug-in": find_map_em(part, progressbar=False)} if by_em else {}
+        fits["posterior mean"] = sample(part, **{"random_seed": rng, "quiet": True, **options})
+        how |= {"model": model and part, "data": own(test)}
         for name, fit in fits.items():
-            log_density, p = held_out(fit, X[test], label[test], **how)
+            log_density, p = held_out.said_of(fit, X[test], label[test], **how)
             pointwise.setdefault(name, np.empty(len(X)))[test] = log_density
             vectors.setdefault(name, []).append(vector_count(under_our_names(fit)))
             if p is not None:
                 stated.setdefault(name, np.empty((len(X), *p.shape[1:])))[test] = p
-    inside, _ = held_out(posterior, X, label, **plan.whole)
-    every = {name: elpd_fields(each, inside, tree) for name, each in pointwise.items()}
-    table = {
-        name: {
-            "elpd": each["elpd"],
-            "se": each["se"],
-            **score(label, (pointwise[name], stated.get(name))),
-            "vectors": float(np.mean(vectors[name])),
-        }
-        for name, each in every.items()
-    }
+    table, every = {}, {key: elpd_fields(each, inside, tree) for key, each in pointwise.items()}
+    for name, each in every.items():
+        measures = held_out.score(label, (pointwise[name], stated.get(name)))
+        about = {"elpd": each["elpd"], "se": each["se"], **measures}
+        table[name] = about | {"vectors": float(np.mean(vectors[name]))}
     fields = every["posterior mean"]
-    about = {"n_samples": n_draws(tree), "warning": False, "good_k": None, "n_folds": fold.max()}
-    elpd = ELPDDataLOOKFold(**fields, **about, p_kfold_i=inside - fields["elpd_i"])
-    frame = pd.DataFrame(table).T
-    return KFold(
-        elpd=elpd, table=frame, probability=stated, label=label, fold=fold, classes=plan.classes
-    )
+    n_samples = tree["posterior"]["chain"].size * tree["posterior"]["draw"].size
+    fields |= {"n_samples": n_samples, "warning": False, "good_k": None, "n_folds": fold.max()}
+    elpd = ELPDDataLOOKFold(**fields, p_kfold_i=inside - fields["elpd_i"])
+    of_rows: Any = {"probability": stated, "label": label, "classes": classes}
+    return KFold(elpd=elpd, table=pd.DataFrame(table).T, fold=fold, **of_rows)
 
 
-class Plan(NamedTuple):
-    """How a posterior is fitted to some of its rows.
-
-    Attributes
-    ----------
-    label : ndarray, shape (n_obs,)
-        Numbers of the classes, or targets.
-    classes : ndarray, shape (n_classes,)
-    refits : callable
-        Of training and held-out rows: fits by their names, and how `held_out` evaluates them.
-    whole : dict
-        How it evaluates the posterior at all rows.
-    """
-
-    label: NDArray[Any]
-    classes: NDArray[Any]
-    refits: Callable[[NDArray[Any], NDArray[Any]], tuple[dict[str, xr.DataTree], dict[str, Any]]]
-    whole: dict[str, Any]
-
-
-def _folds(
-    X: Array, label: NDArray[Any], classes: Array, cv: int, *, rng: Any, group: Any
-) -> NDArray[np.int_]:
+def _folds(X: Array, label: Any, classes: Array, cv: int, *, rng: Any, group: Any) -> Any:
     """Return the fold of each row, from 1; copies of a row are in one."""
     first, copies = copied_rows(X, label)
     fewest = int(np.bincount(label[first]).min()) if len(classes) else len(first)
     if not isinstance(cv, Integral) or not 2 <= cv <= fewest:
         raise ValueError(
-            f"cv={shown(cv)}; needed a whole number, 2 to {fewest}, the rows of the smallest class"
+            f"cv={shown(cv)}; needed a whole number, 2 to {fewest}: the smallest class"
         )
     together = None if group is None else group[first]
     rows, fold = None if len(classes) else X[first], np.zeros(len(X), dtype=int)
@@ -281,90 +248,57 @@ def _folds(
 
 
 def _training_labels(
-    seen: NDArray[Any], classes: NDArray[Any], X: Array, y: ArrayLike
-) -> NDArray[Any]:
-    """Return the labels or targets of the rows that a posterior was sampled with; raise for others."""
+    posterior: xr.DataTree, X: Array, y: ArrayLike, model: pm.Model | None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the labels or targets that a posterior was sampled with, and classes; raise for others."""
+    if model is None:
+        results.check_refits(posterior)
+        seen = np.maximum(results.target_of(posterior), 0)
+    else:
+        seen = posterior["observed_data"][held_out.observed_of(model)[0].name].values
+    classes = held_out.classes_of(posterior, "the posterior", model)
     if len(X) != len(seen):
-        raise ValueError(
-            f"X has {len(X)} rows; needed the {len(seen)} training rows of the posterior, in their order"
-        )
-    label = coded(y, classes, "y", len(X))
+        raise ValueError(f"X has {len(X)} rows; needed the {len(seen)} training rows in order")
+    label = held_out.coded(y, classes, "y", len(X))
     if not np.array_equal(seen, label):
-        raise ValueError(
-            f"y is not the {len(seen)} labels of the posterior; needed the training data in order"
-        )
-    return label
+        raise ValueError(f"y is not the {len(seen)} labels; needed the training data in order")
+    return label, classes
 
 
-def _of_builder(tree: xr.DataTree, X: Array, y: ArrayLike, kernel: Any, **options: Any) -> Plan:
-    """Return how posterior and MAP are fitted to some rows, without the bases on the others.
+def _rebuilt(
+    tree: xr.DataTree, X: Array, label: Array, kernel: Any, options: dict[str, Any]
+) -> tuple[Callable[..., Any], KernelPiece, bool]:
+    """Return what builds the model of some rows without the others' bases, its kernel, and if EM fits it.
+
+    Folds are sampled as the posterior was, unless the options of `sample` say otherwise.
 
     Raises
     ------
     ValueError
         If their model cannot be built for some of its rows.
     """
-    results.check_refits(tree)
-    classes = classes_of(tree, "the posterior")
-    drawn = ["width"] if "width" in tree["posterior"] else list(results.nuisance_of(tree))
-    if drawn:
-        raise ValueError(
-            f"the posterior has a {drawn[0]} that was drawn; kfold needs a model with a number as {drawn[0]}"
-        )
-    label = _training_labels(np.maximum(results.target_of(tree), 0), classes, X, y)
+    for x in ("width", *results.nuisance_of(tree)):
+        if x in tree["posterior"]:
+            raise ValueError(f"posterior has a {x} that was drawn; needed one with a number as {x}")
     constants = tree["constant_data"].to_dataset()
     pieces, rows = results.rows_of(tree)
-    piece, prior = results.kernel_of(tree, kernel), pieces.hyperprior
+    piece, prior, sign = results.kernel_of(tree, kernel), pieces.hyperprior, pieces.sign
     centres, inputs = constants["centres"].values, constants["X"].values
-    Phi, basis_row = piece(X, centres), rows_under(centres, X)
-    known, how = piece(inputs, centres), {"kernel": piece}
+    Phi, basis_row, known = piece(X, centres), rows_under(centres, X), piece(inputs, centres)
     if known.shape != Phi.shape or not np.allclose(Phi, known, rtol=1e-9, atol=1e-12):
-        raise ValueError(
-            "X has other basis functions than the posterior; needed the training inputs, in their order"
-        )
+        raise ValueError("X has other basis functions than the posterior; needed its inputs")
+    same: dict[str, Any] = {"kernel": piece, "hyperprior": prior, "bias": pieces.bias}
+    same["likelihood"] = pieces.likelihood
+
+    def built(train: Array) -> pm.Model:
+        bases = np.flatnonzero((basis_row < 0) | np.isin(basis_row, train))
+        with warnings.catch_warnings():  # the model with all bases gave them
+            warnings.simplefilter("ignore", InputWarning)
+            own = {"basis": centres[bases], "signs": "both" if sign is None else sign[bases]}
+            return build(rows[0], X[train], label[train], **same, **own)
+
     is_gibbs = tree["posterior"].attrs.get("sampler", "").startswith("Gibbs")
     if is_gibbs and not {"method", "nuts_sampler"} & set(options):
         options["method"] = "gibbs"
     by_em = any("em" in row.solvers for row in rows) and not isinstance(prior, HalfHorseshoe)
-
-    def refits(train: Array, _: Array) -> tuple[dict[str, xr.DataTree], dict[str, Any]]:
-        bases = np.flatnonzero((basis_row < 0) | np.isin(basis_row, train))
-        with warnings.catch_warnings():  # the model with all bases gave them
-            warnings.simplefilter("ignore", InputWarning)
-            model = build(
-                rows[0],
-                X[train],
-                label[train],
-                likelihood=pieces.likelihood,
-                kernel=piece,
-                hyperprior=prior,
-                bias=pieces.bias,
-                basis=centres[bases],
-                signs=constants["signs"].values[bases] if "signs" in constants else None,
-            )
-        fits = {"MAP plug-in": find_map_em(model, progressbar=False)} if by_em else {}
-        return fits | {"posterior mean": sample(model, **{"quiet": True, **options})}, how
-
-    return Plan(label, classes, refits, how)
-
-
-def _of_model(
-    posterior: xr.DataTree, model: Any, X: Array, y: ArrayLike, data: Any, **options: Any
-) -> Plan:
-    """Return how a posterior with terms of one's own is fitted to some rows."""
-
-    def of(rows: Any) -> dict[str, Any]:
-        return {name: np.asarray(values)[rows] for name, values in data.items()}
-
-    def built(rows: Any) -> Any:
-        return as_model(model(X[rows], np.asarray(y)[rows], **of(rows)))
-
-    def refits(train: Array, test: Array) -> tuple[dict[str, xr.DataTree], dict[str, Any]]:
-        part = built(train)
-        fit = sample(part, **{"quiet": True, **options})
-        return {"posterior mean": fit}, {"model": part, "data": of(test)}
-
-    whole = {"model": built(slice(None)), "data": of(slice(None))}
-    classes = classes_of(posterior, "the posterior", whole["model"])
-    seen = posterior["observed_data"][observed_of(whole["model"])[0].name].values
-    return Plan(_training_labels(seen, classes, X, y), classes, refits, whole)
+    return built, piece, by_em

@@ -86,17 +86,6 @@ def score(label: NDArray[Any], said: Said) -> dict[str, float]:
     return scores(label, probability)
 
 
-def of_the_greater(probability: Array) -> Array:
-    """Return probabilities of the greater of two classes, shape (n,); of several those of all, of sum one.
-
-    Two classes under the multinomial probit have a column each.
-    """
-    if probability.ndim == 1:
-        return probability
-    each = normalised(probability)
-    return each[:, 1] if each.shape[1] == 2 else each
-
-
 def observed_of(model: pm.Model) -> tuple[Any, str]:
     """Return the observed variable of a model's latent function, and the name of the data in it.
 
@@ -134,8 +123,7 @@ def classes_of(result: xr.DataTree, name: str, model: pm.Model | None = None) ->
         n_classes = max(2, likelihood.n_scores)
         if likelihood.targets == "numbers":
             raise ValueError(
-                f"{name} is of a regression under the {likelihood.name!r} likelihood; needed classes. "
-                "RVMRegressor works with sklearn.model_selection.cross_validate"
+                f"{name} is of a regression under the {likelihood.name!r} likelihood; needed classes"
             )
     return told if len(told) == n_classes else np.arange(n_classes)
 
@@ -171,8 +159,14 @@ def coded(y: ArrayLike, classes: Array, name: str, n_obs: int) -> NDArray[Any]:
     raise ValueError(f"{name} has labels {unknown[:5]}; needed the classes {classes.tolist()}")
 
 
-def held_out(
-    result: xr.DataTree, X: ArrayLike, label: NDArray[Any], *, kernel: Any = None, **own: Any
+def said_of(
+    result: xr.DataTree,
+    X: ArrayLike,
+    label: NDArray[Any],
+    *,
+    kernel: Any = None,
+    model: pm.Model | None = None,
+    data: Mapping[str, Any] | None = None,
 ) -> Said:
     """Return log densities and class probabilities of new rows.
 
@@ -183,42 +177,47 @@ def held_out(
     label : ndarray, shape (n,)
         Numbers of the classes, or targets.
     kernel : str, callable or pm.gp.cov.Covariance, optional
-    **own
-        Of a result with terms of one's own: its ``model``, and as ``data`` the rows of further `pm.Data`.
+    model : pm.Model, optional
+        Of a result with terms of one's own. Its data are put back.
+    data : mapping of str to array_like, optional
+        The rows of its further `pm.Data`.
     """
-    if own:
-        return _by_model(result, X, label, **own)
-    result = results.check_result(result, "result")
-    latent = latent_draws(result, X, kernel=kernel)
-    labels = results.likelihood_of(result).targets == "labels"
-    log_density = log_density_draws(result, latent, 2.0 * label - 1.0 if labels else label)
-    probability = probability_draws(result, latent).mean(axis=0)
-    return log_average(log_density), of_the_greater(probability)
+    if model is not None:
+        log_density, probability = _by_model(result, X, label, model, data or {})
+    else:
+        result = results.check_result(result, "result")
+        latent = latent_draws(result, X, kernel=kernel)
+        labels = results.likelihood_of(result).targets == "labels"
+        draws = log_density_draws(result, latent, 2.0 * label - 1.0 if labels else label)
+        log_density = log_average(draws)
+        probability = probability_draws(result, latent).mean(axis=0)
+    if probability is not None and probability.ndim > 1:
+        each = normalised(probability)  # the multinomial probit has a column for each of two, too
+        probability = each[:, 1] if each.shape[1] == 2 else each
+    return log_density, probability
 
 
 def _by_model(
-    result: xr.DataTree, X: ArrayLike, label: Array, model: pm.Model, data: Mapping[str, Any] | None
+    result: xr.DataTree, X: ArrayLike, label: Array, model: pm.Model, data: Mapping[str, Any]
 ) -> Said:
     """Return what a model's own observed variable has at new rows; the model's data are put back."""
     (rv, seen), n_classes = observed_of(model), len(classes_of(result, "", model))
-    values, coords = dict[str, Any](), dict[str, Any]()
+    values, coords = dict[str, Any](), set[str]()
     for name in latent_functions(model):
         new, rows = new_data(model, X, name=name), model.named_vars_to_dims[name][0]
-        values, coords = values | new["new_data"], coords | new["coords"]
-    values |= {name: x for name, x in (data or {}).items() if name in model.named_vars}
+        values, coords = values | new["new_data"], coords | new["coords"].keys()
+    values |= {name: x for name, x in data.items() if name in model.named_vars}
     # each row once for each class; once more where data that are not set would be as long as before
     n, n_sets = len(label), max(n_classes, 1)
     n_copies = n_sets + (n_sets * n == len(coordinates(model, rows)))
     values = {name: np.concatenate([np.asarray(x)] * n_copies) for name, x in values.items()}
     every = np.arange(n * n_copies) // n % n_sets if n_classes else np.tile(label, n_copies)
     values[seen] = every.astype(model[seen].type.dtype)
-    before = (
-        {name: model[name].get_value() for name in values},
-        {c: model.coords[c] for c in coords},
-    )
+    before = {name: model[name].get_value() for name in values}
+    known = {c: model.coords[c] for c in coords}
     with model:
         try:
-            pm.set_data(values, coords={c: np.arange(n * n_copies) for c in coords})
+            pm.set_data(values, coords=dict.fromkeys(coords, np.arange(n * n_copies)))
             how = {"var_names": [rv.name], "extend_inferencedata": False, "progressbar": False}
             found = pm.compute_log_likelihood(result, **how)[rv.name]
         except (ValueError, IndexError) as error:
@@ -227,8 +226,8 @@ def _by_model(
                 "rows as pm.Data of the model, and the new ones in data"
             ) from error
         finally:
-            pm.set_data(before[0], coords=before[1])
+            pm.set_data(before, coords=known)
     log_density = log_average(found.values.reshape(-1, n_copies, n)[:, :n_sets])
     if not n_classes:
         return log_density[0], None
-    return log_density[label, np.arange(n)], of_the_greater(np.exp(log_density).T)
+    return log_density[label, np.arange(n)], np.exp(log_density).T

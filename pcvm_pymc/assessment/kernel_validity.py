@@ -60,9 +60,9 @@ def validity(model: Any, X: ArrayLike, y: ArrayLike) -> Validity:
     True
     """
     if not isinstance(model, RVMClassifier | RVMRegressor):
+        found = type(model).__name__
         raise ValueError(
-            f"model is a {type(model).__name__}; needed a fitted RVMClassifier or RVMRegressor. For the PCVM "
-            "select_width(X, y, method='validity') scores widths"
+            f"model is a {found}; needed a fitted RVM or select_width(method='validity')"
         )
     check_is_fitted(model)
     if model.estimation == "posterior":
@@ -70,14 +70,12 @@ def validity(model: Any, X: ArrayLike, y: ArrayLike) -> Validity:
     fitted = model._predictor_.machines
     kernel: Any = fitted[0].kernel
     if kernel.name not in ("rbf", MatrixRBF.name):
-        raise ValueError(
-            f"kernel={model.kernel!r} is {kernel.name!r}; needed 'rbf' or a MatrixRBF, whose slopes are known"
-        )
+        raise ValueError(f"kernel={model.kernel!r}; needed 'rbf' or a MatrixRBF, of known slopes")
     check_same_rows(X, y=y)
     rows, (machine, *others) = model._inputs(X), fitted
     if others:
         raise ValueError(
-            f"the model has {len(model.classes_)} classes; needed two: take each of model.machines_"
+            f"the model has {len(model.classes_)} classes; needed two: one of machines_"
         )
     if vars(model).get("noise_") == 0.0:
         raise ValueError("the model has a known noise of each row; needed a fit without")
@@ -93,17 +91,11 @@ def validity(model: Any, X: ArrayLike, y: ArrayLike) -> Validity:
     if weight is not None:
         if len(weight) != len(rows):
             raise ValueError(
-                f"X has {len(rows)} rows, of which {len(weight)} had a weight in the fit; needed these alone"
+                f"X has {len(rows)} rows; needed the {len(weight)} of weight in the fit"
             )
         target, likelihood = weighted_target(target, weight), Weighted(likelihood)
     determined = 1.0 - result.alpha[result.active] * np.diag(result.covariance)[:-1]
-    return kernel_validity(
-        rows,
-        target,
-        model.weight_,
-        latent,
-        np.clip(determined, 0.0, 1.0)[model.weight_ != 0],
-        kernel=kernel,
-        likelihood=likelihood,
-        centres=model.relevance_vectors_,
-    )
+    share = np.clip(determined, 0.0, 1.0)[model.weight_ != 0]
+    pieces: dict[str, Any] = {"kernel": kernel, "likelihood": likelihood}
+    pieces["centres"] = model.relevance_vectors_
+    return kernel_validity(rows, target, model.weight_, latent, share, **pieces)

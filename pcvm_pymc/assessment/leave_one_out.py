@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -19,7 +18,6 @@ from pcvm_pymc.core.pieces.centres import rows_under
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.names import check_same_rows
-from pcvm_pymc.core.pieces.priors import SharedHyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.probabilities import log_average
 from pcvm_pymc.core.problem import Problem
@@ -137,17 +135,12 @@ def loo(
     """
     if hasattr(result, "get_params"):  # an estimator
         if kernel is not None:
-            raise ValueError(
-                f"kernel={kernel!r} was given with a classifier, where it has no effect; leave it out"
-            )
+            raise ValueError(f"kernel={kernel!r} was given with a classifier; leave it out")
         modes, data = fitted_problems(result, X, y, groups)
         return _scored(modes, copies=data.copies, groups=data.groups)
-    if groups is not None:
-        raise ValueError(
-            "groups was given with a result; needed a fitted classifier, or kfold(..., groups=...)"
-        )
-    if y is not None:
-        raise ValueError("y was given with a result, which has its own labels; leave it out")
+    for name, given in (("groups", groups), ("y", y)):
+        if given is not None:
+            raise ValueError(f"{name} was given with a result; needed a classifier, or kfold")
     result = results.check_result(result, "result")
     return _scored([_of_tree(result, X, kernel)], result)
 
@@ -181,10 +174,9 @@ def _scored(
     up_to = np.where(doubt <= doubt[:, None], doubt, 0.0).sum(axis=1)
     in_doubt = (up_to > _DOUBT) | (groups is not None)
     not_converged = np.zeros(density.shape[1], dtype=bool)
-    jobs = [(k, np.array([row])) for k, row in np.argwhere(in_doubt)]
-    if groups is not None:
-        wholes = [np.flatnonzero(groups == each) for each in np.unique(groups)]
-        jobs = [(k, rows) for k in range(len(modes)) for rows in wholes]
+    group = np.arange(density.shape[1]) if groups is None else groups
+    pairs = ((k, one) for k, doubtful in enumerate(in_doubt) for one in np.unique(group[doubtful]))
+    jobs = [(k, np.flatnonzero(group == one)) for k, one in pairs]
     for k, rows in _with_progress(jobs):
         latent, converged = _refit(modes[k], rows)
         density[k, rows] = modes[k].log_density(latent, rows) / count[rows]
@@ -192,15 +184,14 @@ def _scored(
     inside = [each.log_density(each.problem.Phi @ each.weight + each.bias) for each in modes]
     averages = (log_average(each, share) for each in (density, inside / count))
     every = slice(None) if copies is None else copies
-    rows = (each[every] for each in (*averages, in_doubt.any(axis=0), not_converged))
-    pointwise, within, refitted, not_converged = rows
+    pointwise, within = (each[every] for each in averages)
     return PointLOO(
         **elpd_fields(pointwise, within, result),
         n_samples=1,
         warning=bool(not_converged.any()),
         good_k=np.nan,
-        n_refitted=int(refitted.sum()),
-        n_not_converged=int(not_converged.sum()),
+        n_refitted=int(in_doubt.any(axis=0)[every].sum()),
+        n_not_converged=int(not_converged[every].sum()),
     )
 
 
@@ -215,10 +206,10 @@ def elpd_fields(
     result : DataTree, optional
         The rows are called as those of its observed variable, whatever its dim.
     """
-    coords = None
+    coords = {}
     if result is not None:
         (observed,) = result["observed_data"].to_dataset().data_vars.values()
-        coords = {"obs": observed[observed.dims[0]].values}
+        coords["obs"] = observed[observed.dims[0]].values
     return {
         "elpd": float(pointwise.sum()),
         "se": float(np.sqrt(len(pointwise) * pointwise.var())),
@@ -231,16 +222,12 @@ def elpd_fields(
 
 def _with_progress(pairs: list[Any]) -> Iterator[Any]:
     """Yield modes and rows to leave out, with a progress bar once two seconds have gone."""
-    begin, bar = time.perf_counter(), None
-    with ExitStack() as stack:
-        for done, pair in enumerate(pairs):
-            if bar is None and time.perf_counter() - begin > _SILENT:
-                text = "refit {task.completed}/{task.total}"
-                bar = stack.enter_context(progress_bars(True, "leave-one-out", text))
-                bar.add_task("", total=len(pairs))
-            if bar is not None:
-                bar.update(bar.task_ids[0], completed=done)
-            yield pair
+    begin, left = time.perf_counter(), iter(pairs)
+    for done, pair in enumerate(left, 1):
+        yield pair
+        if time.perf_counter() - begin > _SILENT and done < len(pairs):
+            with progress_bars(True, "leave-one-out", "refit {task.completed}/{task.total}") as bar:
+                yield from bar.track(left, len(pairs), done, description="")
 
 
 def _refit(mode: FittedMode, left_out: NDArray[np.intp]) -> tuple[Array, bool]:
@@ -258,19 +245,18 @@ def _refit(mode: FittedMode, left_out: NDArray[np.intp]) -> tuple[Array, bool]:
         sign=None if problem.sign is None else problem.sign[columns],
         moves=None,
     )
+    precision = None if mode.precision is None else mode.precision[columns]
     starts = [Start(mode.weight[columns], mode.bias)]
     # under a prior with a pole at zero another start ends at other zeros
     is_pole = prior.holds_zeros and not prior.penalty
-    if problem.likelihood.name not in _CONCAVE and mode.precision is None and not is_pole:
+    if problem.likelihood.name not in _CONCAVE and precision is None and not is_pole:
         flat = prior.weight_precision(np.full(without.weight_shape, 1.0 if prior.penalty else 0.0))
         starts += [Start.default(without), Start(without.weight_sign / np.sqrt(flat), 0.0)]
     ends = []
     for start in starts:
-        if mode.precision is not None or prior.penalty:
-            known = None if mode.precision is None else mode.precision[columns]
-            weight, bias, converged = penalised_mode(
-                without, start.weight, start.bias, precision=known
-            )
+        if precision is not None or prior.penalty:
+            first = start.weight, start.bias
+            weight, bias, converged = penalised_mode(without, *first, precision=precision)
         else:
             found = fit_em(without, start, _REFIT)
             weight, bias, converged = found.weight, found.bias, found.converged
@@ -286,37 +272,24 @@ def _of_tree(tree: xr.DataTree, X: ArrayLike | None, kernel: AnyKernel | None) -
     results.check_refits(tree)
     posterior, data = tree["posterior"].to_dataset(), tree["constant_data"].to_dataset()
     if posterior.sizes["chain"] * posterior.sizes["draw"] > 1:
-        raise ValueError(
-            f"result has {posterior.sizes['draw']} draws; leave-one-out needs a point estimate from "
-            "find_map_em or fit_evidence; kfold(posterior, X, y) scores a posterior"
-        )
+        n_draws = posterior.sizes["draw"]
+        raise ValueError(f"result has {n_draws} draws; needed a point, or kfold(posterior, X, y)")
     point = posterior.isel(chain=0, draw=0)
     inputs, (likelihood, piece) = results.inputs_of(tree, X), pieces_of(tree, kernel)
     (pieces, _), centres = results.rows_of(tree), data["centres"].values
     kind, prior = pieces.bias, pieces.hyperprior
     if "rate" in point:  # d was unknown
         prior = prior.at_rate(point["rate"])
-    of_rows = [name for name in OF_ROWS if name in data]
-    if of_rows:
-        raise ValueError(
-            f"the model has {of_rows[0]}, which leave-one-out does not take; use cross_validate"
-        )
+    if of_rows := next((name for name in OF_ROWS if name in data), None):
+        needed = "which leave-one-out does not take; use cross_validate"
+        raise ValueError(f"the model has {of_rows}, {needed}")
     by_evidence = "evidence_trace" in tree
     if by_evidence and "precision" not in point:
-        raise ValueError(
-            "result is from the bottom up, which keeps no precisions; needed find_map_em, or an rvm_model"
-        )
+        raise ValueError("result is from the bottom up, which keeps no precisions; use find_map_em")
     if by_evidence and kind == "prior":  # its log precision is flat, or it was pruned
         kind = "free" if np.isfinite(point["bias_precision"]) else "none"
-    problem = Problem(
-        piece(inputs, centres),
-        results.target_of(tree),
-        data["signs"].values.astype(float) if "signs" in data else None,
-        prior,
-        likelihood,
-        bias=kind,
-        shared=isinstance(prior, SharedHyperprior),
-    )
+    made = {"hyperprior": prior, "likelihood": likelihood, "bias": kind}
+    problem = replace(pieces, Phi=piece(inputs, centres), label=results.target_of(tree), **made)
     weight, bias = (each[0] for each in results.weights_of(tree))
     precision = point["precision"].values if by_evidence else None
     return FittedMode(1.0, problem, weight, bias, rows_under(centres, inputs), precision)
@@ -350,28 +323,22 @@ def fitted_problems(
         If the fit has no modes by EM, had weights of rows, or the data are not those that it was fitted to.
     """
     if X is None or y is None or not isinstance(model, PCVMClassifier | MPCVMClassifier):
-        raise ValueError(
-            f"{type(model).__name__} with X={'None' if X is None else 'given'}, y="
-            f"{'None' if y is None else 'given'}; needed loo(classifier, X, y) with a fitted PCVMClassifier "
-            "or MPCVMClassifier and its training data"
-        )
+        rows, labels = ("None" if each is None else "given" for each in (X, y))
+        needed = "loo(classifier, X, y) of a fitted PCVMClassifier or MPCVMClassifier"
+        raise ValueError(f"{type(model).__name__} with X={rows}, y={labels}; needed {needed}")
     check_is_fitted(model)
-    if hasattr(model, "projection_") or not hasattr(model, "hyperprior_"):
-        how = "by projection" if hasattr(model, "projection_") else "bottom-up"
-        how = "by draws" if hasattr(model, "idata_") else how
-        raise ValueError(
-            f"the classifier is fitted {how}; needed posterior modes by EM, without n_vectors"
-        )
+    own = vars(model)
+    if "projection_" in own or "hyperprior_" not in own:
+        how = "by projection" if "projection_" in own else "bottom-up"
+        how = "by draws" if "idata_" in own else how
+        raise ValueError(f"the classifier is fitted {how}; needed posterior modes by EM")
     check_same_rows(X, y=y, groups=groups)
-    rows: Array = model._inputs(X)
-    data = TrainingData(
-        rows, model._known_labels(y, len(rows)), groups=group_numbers(groups, len(rows))
-    ).merged()
-    known = vars(model).get("_training_")
+    inputs: Array = model._inputs(X)
+    number = group_numbers(groups, len(inputs))
+    data = TrainingData(inputs, model._known_labels(y, len(inputs)), groups=number).merged()
+    known = own.get("_training_")
     if known is not None and (known.weight is None) != (data.weight is None):
-        raise ValueError(
-            "the classifier was fitted with weights of rows, which leave-one-out does not take; see held_out_"
-        )
+        raise ValueError("loo takes no classifier fitted with weights of rows; see its held_out_")
     formulation = model._estimation.formulation(data, model._basis_of(data))
     predictor = model._predictor_
     modes, shares = [predictor], np.ones(1)
@@ -383,15 +350,11 @@ def fitted_problems(
         if len(points) <= max(mode.basis, default=-1) or not np.array_equal(
             points[mode.basis], mode.relevance_vectors
         ):
-            raise ValueError(
-                "X lacks rows that are centres of the classifier's bases; needed its training data"
-            )
+            raise ValueError("X lacks rows that are centres of bases; needed its training data")
         weight = np.zeros((len(points), *mode.weight.shape[1:]))
         weight[mode.basis] = mode.weight
         problem = formulation.at(mode.at)
         if (weight * problem.weight_sign < 0).any():
-            raise ValueError(
-                "y has other labels than the classifier was fitted to; needed its training data"
-            )
+            raise ValueError("y has other labels than in the fit; needed its training data")
         out.append(FittedMode(share, problem, weight, mode.bias, formulation.centres.rows))
     return out, data

@@ -99,9 +99,7 @@ def project(
     check_instance("hyperprior", hyperprior, Hyperprior, "a Hyperprior", optional=True)
     if hasattr(reference, "decision_function"):
         if kernel is not None:
-            raise ValueError(
-                f"kernel={kernel!r} was given with a classifier, where it has no effect; leave it out"
-            )
+            raise ValueError(f"kernel={kernel!r} was given with a classifier; leave it out")
         found = _from_classifier(reference, X, y)
     else:
         found = _from_datatree(reference, X, y, kernel)
@@ -113,19 +111,16 @@ def project(
 def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Reference:
     """Return a fitted classifier as a reference."""
     if not isinstance(model, PCVMClassifier | MPCVMClassifier | MRVMClassifier):
-        raise ValueError(
-            f"reference is a {type(model).__name__}; needed a PCVMClassifier, MPCVMClassifier or "
-            "MRVMClassifier"
-        )
+        needed = "a PCVMClassifier, MPCVMClassifier or MRVMClassifier"
+        raise ValueError(f"reference is a {type(model).__name__}; needed {needed}")
     if X is None or y is None:
         raise ValueError("a classifier does not keep its training data; needed X and y")
     check_same_rows(X, y=y)
     inputs = model._inputs(X)
     label, classes = (as_classes if model._is_multiclass else as_labels)(y, len(inputs))
     if not np.array_equal(classes, model.classes_):
-        raise ValueError(
-            f"y has the classes {classes.tolist()}; needed the classifier's {model.classes_.tolist()}"
-        )
+        found, needed = classes.tolist(), model.classes_.tolist()
+        raise ValueError(f"y has the classes {found}; needed the classifier's {needed}")
     held_out, data = getattr(model, "held_out_", None), TrainingData(inputs, label).merged()
     same, n_rows = True, len(inputs) if held_out is None else len(held_out)
     if model._is_precomputed:  # the numbers of its rows are those of its columns
@@ -153,14 +148,11 @@ def _from_datatree(
     sign = data["signs"].values.astype(float) if "signs" in data else None
     if sign is None and not multiclass:
         raise ValueError(
-            "reference has no signs of its weights and one score; needed a result of pcvm_model, "
-            "mpcvm_model or mrvm_model"
+            "reference has no signs of its weights and one score; needed a pcvm_model's"
         )
     if hasattr(kernel, "full"):
-        raise ValueError(
-            f"kernel={kernel!r}; needed a kernel's name or a function (X, Z, width), such as "
-            "lambda X, Z, width: covariance(X, Z).eval() for a PyMC covariance"
-        )
+        needed = "lambda X, Z, width: covariance(X, Z).eval() for a PyMC covariance"
+        raise ValueError(f"kernel={kernel!r}; needed {needed}")
     likelihood, piece = pieces_of(tree, kernel)
     label, classes = results.target_of(tree), results.classes_of(tree)
     inputs = results.inputs_of(tree, X)

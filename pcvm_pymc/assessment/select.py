@@ -15,14 +15,7 @@ from pcvm_pymc.core.pieces.kernels import Kernel, as_kernel, median_distance, wi
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.priors import Hyperprior
-from pcvm_pymc.estimators.candidates import (
-    OPTIONS,
-    ChoiceOptions,
-    HyperparameterSearch,
-    Space,
-    WidthSelection,
-    grow,
-)
+from pcvm_pymc.estimators import candidates
 from pcvm_pymc.estimators.chooser import choose, score_of_rows
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
@@ -46,8 +39,8 @@ def select(
     cv: int = 5,
     random_state: int | np.random.Generator | None = None,
     groups: ArrayLike | None = None,
-    options: ChoiceOptions | None = None,
-) -> HyperparameterSearch:
+    options: candidates.ChoiceOptions | None = None,
+) -> candidates.HyperparameterSearch:
     """Choose the width (or a width for each feature) and the scale of a PCVM for its posterior mode.
 
     The grid of widths (steps of 1.65 from the median distance of the rows) and scales (steps of the square
@@ -103,7 +96,8 @@ def select(
     >>> len(found.widths) == len(found.scales)
     True
     """
-    validation.check_instance("options", options, ChoiceOptions, "ChoiceOptions", optional=True)
+    kind = candidates.ChoiceOptions
+    validation.check_instance("options", options, kind, "ChoiceOptions", optional=True)
     has_width = PCVMClassifier(kernel=kernel)._has_width
     _check_choice(over, method, cv, has_width, width=width, scale=scale)
     check_same_rows(X, y=y, groups=groups)
@@ -111,31 +105,23 @@ def select(
     rows: Any = validation.as_features(X) if has_width else X
     y = validation.present_labels(y)
     check_classification_targets(y)
-    arguments: dict[str, Any] = {
-        "kernel": kernel,
-        "basis": basis,
-        "estimation": "em",
-        "scale": 1.0 if scale is None else scale,
-        "random_state": random_state,
-    }
+    arguments: dict[str, Any] = {"kernel": kernel, "basis": basis, "random_state": random_state}
+    fixed = 1.0 if scale is None else scale
+    arguments |= {"estimation": "em", "scale": "auto" if "scale" in over else fixed}
     if "width" in over:
         arguments["width"] = "auto" if "features" in over else "shared"
     elif has_width or width is not None:
         arguments["width"] = median_distance(rows) if width is None else width
-    if "scale" in over:
-        arguments["scale"] = "auto"
+    model: Any = PCVMClassifier(likelihood=likelihood, **arguments)
     if len(validation.as_classes(y, len(rows))[1]) > 2:
         if likelihood != "probit":
-            raise ValueError(
-                f"likelihood={likelihood!r} is for two classes; several have the multinomial probit"
-            )
-        model: Any = MPCVMClassifier(**arguments)
-    else:
-        model = PCVMClassifier(likelihood=likelihood, **arguments)
-    model._choice = options or OPTIONS
+            needed = "several have the multinomial probit"
+            raise ValueError(f"likelihood={likelihood!r} is for two classes; {needed}")
+        model = MPCVMClassifier(**arguments)
+    model._choice = options or candidates.OPTIONS
     if method == "cv":
         return _by_cross_validation(model, rows, y, cv, groups)
-    found: HyperparameterSearch = model.fit(rows, y, groups=groups).selection_
+    found: candidates.HyperparameterSearch = model.fit(rows, y, groups=groups).selection_
     return found
 
 
@@ -147,24 +133,20 @@ def _check_choice(over: Any, method: Any, cv: Any, has_width: bool, **given: Any
         raise ValueError(f"over={over!r} with a kernel that has no width; needed over=('scale',)")
     validation.check_whole("cv", cv, 2)
     if not isinstance(method, str) or method not in ("loo", "cv"):
-        raise ValueError(
-            f"method={validation.shown(method)}; needed 'loo' or 'cv'. select_width has more methods"
-        )
+        found = validation.shown(method)
+        raise ValueError(f"method={found}; needed 'loo' or 'cv'. select_width has more methods")
     if method == "loo" and cv != 5:
         raise ValueError(f"cv={cv!r} was given with method='loo', without effect; leave it at 5")
     for name, value in given.items():
         if value is not None and name in over:
-            raise ValueError(
-                f"{name}={value!r} was given with over={over!r}, which chooses it; leave it out"
-            )
+            raise ValueError(f"{name}={value!r} was given with over={over!r}; leave it out")
     if "features" in over and method == "cv":
-        raise ValueError(
-            f"method='cv' with over={over!r}: widths per feature are chosen by leave-one-out; needed "
-            "method='loo', or over=('width', 'scale')"
-        )
+        raise ValueError("widths per feature are chosen by leave-one-out; needed method='loo'")
 
 
-def _by_cross_validation(model: Any, X: Any, y: Any, cv: int, groups: Any) -> HyperparameterSearch:
+def _by_cross_validation(
+    model: Any, X: Any, y: Any, cv: int, groups: Any
+) -> candidates.HyperparameterSearch:
     """Return the search whose grid points are scored by refits."""
     estimation = model._begin()
     data, chosen = model._training(X, y, groups=groups), estimation.chosen
@@ -172,15 +154,14 @@ def _by_cross_validation(model: Any, X: Any, y: Any, cv: int, groups: Any) -> Hy
     data, most = model._search_rows(data, rng, in_chunks=False)
     folds = inner_folds(data.label, cv, rng, groups=data.groups)
     if not folds or not chosen:
-        raise ValueError(
-            f"cv={cv!r} with {len(X)} rows: nothing can be held out; needed two rows or more of each class"
-        )
+        needed = "two rows or more of each class"
+        raise ValueError(f"cv={cv!r} with {len(X)} rows holds nothing out; needed {needed}")
     formulation = estimation.formulation(data, model._basis_of(data), most)
     width = model.width if model._has_width else np.nan
     if "width" in chosen:
         formulation, width = formulation.for_many_widths(), median_distance(X)
-    space = Space({"width": width, **estimation.middle}, chosen, model._choice)
-    return grow(space, score_of_rows(formulation, folds), method="cv")
+    space = candidates.Space({"width": width, **estimation.middle}, chosen, model._choice)
+    return candidates.grow(space, score_of_rows(formulation, folds), method="cv")
 
 
 def select_width(
@@ -198,7 +179,7 @@ def select_width(
     random_state: int | np.random.Generator | None = None,
     sample_weight: ArrayLike | None = None,
     progressbar: bool = False,
-) -> WidthSelection:
+) -> candidates.WidthSelection:
     """Choose the kernel width of a PCVM.
 
     Parameters
@@ -274,39 +255,31 @@ def select_width(
     validation.check_choice("method", method, ("cv", "evidence", "validity", "em"))
     if method == "evidence" and hyperprior is not None:
         raise ValueError(
-            f"hyperprior was given with method='evidence', where it has no effect (found {hyperprior!r})"
+            "hyperprior was given with method='evidence', which has none; leave it out"
         )
     if method != "cv":
         validation.check_whole("cv", cv, 2)
-    how = options or EMOptions()
-    model = PCVMClassifier(
-        kernel=kernel,
-        width=method,
-        basis=basis,
-        likelihood=likelihood,
-        hyperprior=hyperprior or Hyperprior.plug_in(),
-        cv=cv if method == "cv" else 5,
-        random_state=random_state,
-        options=options,
-    )
+    given: dict[str, Any] = {"kernel": kernel, "basis": basis, "likelihood": likelihood}
+    given |= {"random_state": random_state, "hyperprior": hyperprior or Hyperprior.plug_in()}
+    n_folds = cv if method == "cv" else 5
+    model = PCVMClassifier(width=method, cv=n_folds, options=options, **given)
     estimation: Any = model._begin()
     data = model._training(X, y, sample_weight)
-    candidates = width_grid(X) if widths is None else validation.as_numbers(widths, "widths")
-    is_positive = (candidates > 0) & np.isfinite(candidates)
-    if candidates.ndim != 1 or not len(candidates) or not is_positive.all():
-        raise ValueError(
-            f"widths={validation.shown(widths)}; needed one or more positive finite numbers"
-        )
-    as_kernel(kernel, float(candidates[0]))(X[:2], X[:1])
+    grid = width_grid(X) if widths is None else validation.as_numbers(widths, "widths")
+    if grid.ndim != 1 or not len(grid) or not ((grid > 0) & np.isfinite(grid)).all():
+        found = validation.shown(widths)
+        raise ValueError(f"widths={found}; needed one or more positive finite numbers")
+    as_kernel(kernel, float(grid[0]))(X[:2], X[:1])
     formulation = estimation.formulation(data, model._basis_of(data))
     if method == "em":
         at = {"width": median_distance(X), **estimation.middle}
         problem = formulation.at(at, moves=True)
-        return WidthSelection.unscored(float(fit_em(problem, None, how).width), candidates, method)
+        width = float(fit_em(problem, None, options or EMOptions()).width)
+        return candidates.WidthSelection.unscored(width, grid, method)
     with progress_bars(progressbar, f"width by {method}") as progress:
-        bar = progress.add_task("", total=len(candidates) * (method != "cv" or cv))
+        bar = progress.add_task("", total=len(grid) * (method != "cv" or cv))
         follow = partial(progress.advance, bar)
         rng = np.random.default_rng(validation.as_seed(random_state))
-        found = choose(estimation, data, rng, widths=candidates, follow=follow).selection
-    assert found is not None
-    return found
+        chosen = choose(estimation, data, rng, widths=grid, follow=follow).selection
+    assert chosen is not None
+    return chosen

@@ -22,6 +22,7 @@ _FILE = {"type": Path, "nargs": "?", "metavar": "FILE.csv"}
 _COMPARED = _FOLDER | {"default": Path("pcvm-compare")}
 _NAME = {"metavar": "NAME"}
 _NAMES = {"nargs": "+", "metavar": "NAME"}
+_MARK = {"metavar": "MARK"}
 _MARKS = {"type": lambda text: text.split(","), "default": [], "metavar": "MARK,..."}
 _SHARE = {"type": float, "metavar": "SHARE|ROWS"}
 _WIDTH = {"default": "auto", "metavar": "W|auto"}
@@ -46,11 +47,7 @@ _COMMANDS = {
         (
             ("file", "a table with a label column", _FILE),
             ("--target", "label column (default: the last)", {"metavar": "COLUMN"}),
-            (
-                "--sep",
-                "what separates fields, such as ';' or tab (default: a comma)",
-                {"metavar": "MARK"},
-            ),
+            ("--sep", "what separates fields, such as ';' or tab (default: a comma)", _MARK),
             ("--missing", "texts of missing fields, such as NA,? (default: empty ones)", _MARKS),
             ("--width", "kernel width of standardised features (default: chosen)", _WIDTH),
             _SEED,

@@ -103,7 +103,7 @@ def compare(options: argparse.Namespace, console: Console) -> None:
     """Fit all classifiers on all splits, print the table, and write it with pictures into a folder."""
     began = time.perf_counter()
     _check_numbers(options)
-    options.width, options.jobs = _checked_width(options.width), options.jobs or cpu_count()
+    options.jobs = options.jobs or cpu_count()
     with ExitStack() as stack:
         rows = _read(options)
         classes = np.unique(rows.y)
@@ -269,6 +269,7 @@ def draw(scored: Scored, mode: Any, posterior: Any, split: Any, features: tuple[
 
 
 def _check_numbers(options: argparse.Namespace) -> None:
+    """Raise where an option is out of its range; a width that is not "auto" becomes a number."""
     for name, needed in _LEAST.items():
         value = getattr(options, name)
         if value is not None and value < needed:
@@ -280,16 +281,11 @@ def _check_numbers(options: argparse.Namespace) -> None:
     for name in ("target", "sep", "missing"):
         if options.file is None and getattr(options, name):
             raise UsageError(f"--{name} needs a FILE.csv")
-
-
-def _checked_width(text: str) -> Any:
-    """Return the kernel width that was asked for, a number or "auto"."""
-    if text == "auto":
-        return text
+    text = options.width
     with suppress(ValueError):
-        if 0 < float(text) < np.inf:
-            return float(text)
-    raise UsageError(f"--width is {text!r}; needed a positive number or auto")
+        options.width = float(text)
+    if text != "auto" and not (isinstance(options.width, float) and 0 < options.width < np.inf):
+        raise UsageError(f"--width is {text!r}; needed a positive number or auto")
 
 
 def _read(options: argparse.Namespace) -> Rows:
@@ -301,14 +297,12 @@ def _read(options: argparse.Namespace) -> Rows:
         labels = bunch.target_names[bunch.target]
         names = tuple(map(str, bunch.feature_names))
         return Rows(bunch.data, labels, names, "Wisconsin breast cancer (scikit-learn)")
-    X, labels = read_table(
-        options.file, options.target, sep=options.sep or ",", missing=options.missing
-    )
+    marks = {"sep": options.sep or ",", "missing": options.missing}
+    X, labels = read_table(options.file, options.target, **marks)
     categories = X.select_dtypes("category").columns
     n_missing = int(X.isna().sum().sum())
     said = f" (categories: {', '.join(categories)})" if len(categories) else ""
-    said += f", {n_missing} fields missing" if n_missing else ""
-    said += f", labels {labels.name}"
+    said += f", {n_missing} fields missing" * (n_missing > 0) + f", labels {labels.name}"
     return Rows(X, labels.to_numpy(object), tuple(X), options.file.name, said)
 
 
