@@ -155,7 +155,7 @@ def _by_cross_validation(
     folds = inner_folds(data.label, cv, rng, groups=data.groups)
     if not folds or not chosen:
         needed = "two rows or more of each class"
-        raise ValueError(f"cv={cv!r} with {len(X)} rows holds nothing out; needed {needed}")
+        raise ValueError(f"cv={cv!r} with {len(X)} rows: nothing can be held out; needed {needed}")
     formulation = estimation.formulation(data, model._basis_of(data), most)
     width = model.width if model._has_width else np.nan
     if "width" in chosen:
