@@ -163,9 +163,10 @@ class PCVMClassifier(KernelClassifier):
         Of a posterior only, for ArviZ, in the groups of `sample`: draws, their log likelihood, labels that
         they predict (``posterior_predictive``), their trajectories (``sample_stats``, empty of Gibbs
         sampling) and the data. Labels are numbers of the classes, which the attribute ``classes`` lists;
-        ``obs`` has numbers of rows. The group ``convergence`` has kernels and widths with their shares, ``rhat`` and ``ess`` of the mixture
-        (of all states of its chains, of which the draws are some). Of the attributes below a posterior has
-        the centres of its bases, ``width_`` (of the largest share) and what is said of the features.
+        ``obs`` has numbers of rows. The group ``convergence`` has kernels and widths with their shares,
+        ``rhat`` and ``ess`` of the mixture (of all states of its chains, of which the draws are some). Of the
+        attributes below a posterior has the centres of its bases, ``width_`` (of the largest share) and what
+        is said of the features.
     selection_ : HyperparameterSearch
         Kernels, widths and scales that were tried and how much each counts, where they are chosen by
         leaving one out. Its ``kernels`` are the weights of the kernels, its ``plot()`` draws all.
