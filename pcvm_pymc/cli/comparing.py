@@ -230,7 +230,7 @@ def _sampled(X: Any, y: Any, seed: int, width: Any, **length: int) -> tuple[Any,
         model = pcvm_model(X, y, width=width, basis="kmeans", signs="both")
     else:
         model = mpcvm_model(X, y, width=width)
-    how: dict[str, Any] = {"method": "gibbs", "progressbar": False, "quiet": True, **length}
+    how: dict[str, Any] = {"progressbar": False, "quiet": True, **length}
     return model, sample(model, random_seed=seed, **how)
 
 

@@ -47,7 +47,6 @@ class ModelPCVM(ClassifierMixin, BaseEstimator):
         else:
             self.result_ = sample(
                 model,
-                method="gibbs",
                 draws=self.draws,
                 tune=self.draws,
                 chains=4,

@@ -33,8 +33,8 @@ PRIOR = pcvm.Hyperprior(1.0, 0.1, 0.5, 1.0)
 WIDTH, WIDTHS = (pm.LogNormal.dist(0.0, 0.5, shape=shape) for shape in ((), 2))
 FREE = {"signs": "both", "basis": 8}
 AGREE = {
-    "width": ("gibbs", "pcvm_model", {"width": WIDTH}),
-    "widths": ("gibbs", "pcvm_model", {"width": WIDTHS}),
+    "signs": ("gibbs", "pcvm_model", {"width": 1.0}),
+    "free, widths": ("hmc", "pcvm_model", {"width": WIDTHS, **FREE}),
     "free, width": ("hmc", "pcvm_model", {"width": WIDTH, **FREE}),
     "noise": ("hmc", "rvm_model", {"width": 1.0}),
     "noise, learned, width": (
@@ -143,14 +143,14 @@ def test_the_step_refuses_what_it_would_not_move_and_em_what_has_no_mode():
     refused(r"HalfHorseshoe.* has no mode that EM could find", map_result, horseshoe)
 
 
-OF_LABELS, OF_EITHER = "signs of labels and latent responses", "weights of either sign"
+OF_LABELS, OF_EITHER = "weights have the signs of labels", "weights have either sign"
+OTHER_SIGNS = "weights have known signs, under what Gibbs"
 AUTO_CASES = [
     ({}, "gibbs", OF_LABELS),
     ({"likelihood": "label noise"}, "gibbs", OF_LABELS),
-    ({"width": WIDTH}, "gibbs", OF_LABELS),
-    ({"likelihood": "logit"}, "hmc", "weights of known signs"),
-    ({"likelihood": "logit", "width": WIDTH}, "nuts", "signs of labels and an unknown width"),
-    ({"hyperprior": pcvm.Laplace(1.0)}, "hmc", "weights of known signs"),
+    ({"width": WIDTH}, "nuts", OTHER_SIGNS),
+    ({"likelihood": "logit"}, "nuts", OTHER_SIGNS),
+    ({"hyperprior": pcvm.Laplace(1.0)}, "nuts", OTHER_SIGNS),
     ({"hyperprior": pcvm.HalfHorseshoe(0.1)}, "nuts", "half-horseshoe"),
     ({"likelihood": NoisyProbit(pm.Beta.dist(1.0, 9.0))}, "nuts", "flip"),
     ({"precision": "joint"}, "nuts", "explicit"),
@@ -167,7 +167,7 @@ def test_auto_says_which_and_why(options, method, reason):
     assert found[0] == method
     assert reason in found[1]
     for each in {"gibbs", "hmc"} - {method}:
-        if (method, each) != ("gibbs", "hmc") or "width" in options:
+        if (method, each) != ("gibbs", "hmc"):
             refused("nuts|NUTS", pcvm.sample, model, method=each, draws=10, **QUIET)
 
 
@@ -200,7 +200,7 @@ def test_auto_leaves_other_models_to_nuts(caplog):
     assert "extra terms ['more']" in reason
     with caplog.at_level(logging.INFO, "pymc.pcvm_pymc"):
         pcvm.sample(small(), draws=20, tune=20, progressbar=False, random_seed=1)
-    assert "Sampling by gibbs: signs of labels" in caplog.text
+    assert f"Sampling by gibbs: {OF_LABELS}" in caplog.text
     assert re.search("This takes about [0-9] s, judged by some iterations", caplog.text)
 
 
@@ -223,7 +223,7 @@ def test_how_long_it_takes_is_said_before(method, said, monkeypatch, caplog):
     assert said in caplog.text
 
 
-SEEDED = [("gibbs", {}), ("gibbs", {"width": WIDTH}), ("hmc", {}), ("hmc", FREE | {"width": WIDTH})]
+SEEDED = [("gibbs", {}), ("hmc", {}), ("hmc", FREE | {"width": WIDTH})]
 
 
 @pytest.mark.parametrize(("method", "options"), SEEDED)
@@ -251,7 +251,6 @@ LONG = {"draws": 60, "thin": 1, "tune": 100, "chains": 2, "random_seed": 3, **QU
 # method, blocks of states before the interrupt, in the first round or in the second, draws handed back
 PRESSED = [
     ("gibbs", 10, {}, 30),
-    ("gibbs", 10, {"width": WIDTH}, 30),
     ("gibbs", 20, {}, 60),
     ("gibbs", 25, {}, 60),
     ("hmc", 10, FREE, 30),
