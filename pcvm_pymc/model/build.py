@@ -388,7 +388,8 @@ def _checked_prior(row: System, given: Prior | str | None, precision: str) -> Pr
             f"{_NAMES}, or None for the default (priors of this model: {row.priors})"
         )
     if not prior.is_proper and (precision == "joint" or "em" not in row.solvers):
-        raise ValueError(f"{found}: this model needs a proper hyperprior, c to f positive, or None")
+        needed = "a proper Hyperprior(c, d, e, f), all positive, or None"
+        raise ValueError(f"{found}: this model needs a proper hyperprior; needed {needed}")
     if (prior.name, precision) not in DECLARED_PRIORS:
         raise ValueError(f"{found} has no precisions, for precision='joint'; use 'marginal'")
     return prior
