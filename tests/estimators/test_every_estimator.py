@@ -2,7 +2,6 @@
 
 import html
 import inspect
-import pickle
 import subprocess
 import sys
 import warnings
@@ -279,14 +278,6 @@ def test_progress_is_printed_on_request(model, stages, capsys, monkeypatch):
     assert all(any(stage in line for line in lines) for stage in stages)
     model.set_params(verbose=False).fit(X, y)
     assert not capsys.readouterr().out
-
-
-def test_a_regression_pickles():
-    X, label = blobs(60, seed=59)
-    model = pcvm.RVMRegressor(star=True, width=2.0).fit(X, X[:, 0] + label)
-    copy = pickle.loads(pickle.dumps(model))
-    expected = model.predict(X, return_std=True)
-    np.testing.assert_array_equal(copy.predict(X, return_std=True), expected)
 
 
 LIMITS = [(PCVM, pcvm.EMOptions(max_iter=1))]

@@ -135,17 +135,6 @@ def test_an_average_weighs_its_cells_by_the_rows_weights():
     assert model.component_weights_.sum() == pytest.approx(1.0)
 
 
-ZEROS = [(PCVM(width=1.0, hyperprior="jeffreys"), Y), (REGRESSOR(width=1.3), NUMBER)]
-
-
-@pytest.mark.parametrize(("model", "y"), ZEROS)
-def test_rows_of_weight_zero_are_left_out_and_vectors_keep_their_numbers(model, y):
-    weight = np.where(np.arange(48) % 3 == 0, 0.0, 1.0)
-    found, wanted = fitted(model, y, sample_weight=weight), fitted(model, y, weight > 0)
-    np.testing.assert_allclose(answer(found), answer(wanted), rtol=1e-9)
-    np.testing.assert_array_equal(X[found.support_], found.relevance_vectors_)
-
-
 @pytest.mark.parametrize("kind", ALL)
 def test_a_class_of_weight_zero_is_absent(kind):
     kept, options = CLASS != 1, {"prior": "laplace"} if kind is SPARSE else {"width": 1.0}
