@@ -11,7 +11,7 @@ from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.family import check_solver
 from pcvm_pymc.core.hamiltonian import LogPosterior
-from pcvm_pymc.core.loo import check_step, leave_one_out
+from pcvm_pymc.core.loo import check_step
 from pcvm_pymc.core.pieces import likelihoods, row_weights
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit, StudentT
@@ -192,25 +192,6 @@ def test_leaving_a_row_out_leaves_all_its_copies_out(case):
         latent = (PHI[row, columns] @ refit.weight + refit.bias)[None]
         wanted = TIMES[row] * base.log_density(latent, CASES[case].label[[row]])[0]
         assert found.after.log_density[row] == pytest.approx(wanted, abs=0.01)
-
-
-def test_leaving_out_is_exact_where_the_objective_is_quadratic():
-    noise, precision = 0.5, np.linspace(1.0, 4.0, 12)
-    target = X[:, 0] + 0.3 * LABEL
-    problem = Problem(PHI, target, None, PROPER, Normal(noise), bias="none").weighted(TIMES)
-
-    def ridge(rows):
-        Phi, times = PHI[rows], TIMES[rows]
-        matrix = (Phi.T * times) @ Phi / noise**2 + np.diag(precision)
-        return np.linalg.solve(matrix, Phi.T @ (times * target[rows]) / noise**2)
-
-    every = np.arange(40)
-    weight, own = ridge(every), np.full(12, -1)
-    found = leave_one_out(problem, weight, 0.0, own, precision=precision)
-    held = np.array([PHI[i] @ ridge(np.delete(every, i)) for i in every])
-    np.testing.assert_allclose(found.latent, held, rtol=1e-9, atol=1e-10)
-    wanted = TIMES * Normal(noise).log_density(held, target)
-    np.testing.assert_allclose(found.log_density, wanted, rtol=1e-9)
 
 
 def test_rows_with_weights_are_drawn_along_trajectories():
