@@ -2,11 +2,8 @@
 
 import errno
 import os
-import subprocess
-import sys
 
 import numpy as np
-import pytest
 
 
 def files_of(place):
@@ -54,21 +51,6 @@ def assert_same(first, second):
 def full_disk(*_, **__):
     """Stand for a call that finds the disk full."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def on_small_disk(code, kilobytes, tmp_path):
-    """Run Python code in a process whose folder ``place`` is a disk of so many kilobytes."""
-    place = tmp_path / "place"
-    place.mkdir()
-    mount = f"mount -t tmpfs -o size={kilobytes}k tmpfs {place} && exec {sys.executable} -c"
-    command = ["unshare", "-rm", "sh", "-c", f'{mount} "$0"', code.replace("PLACE", str(place))]
-    try:
-        probe = subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("no unshare on this system")
-    if probe.returncode:
-        pytest.skip("this system lets no process mount a small disk")
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def generator(*numbers):

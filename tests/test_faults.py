@@ -175,15 +175,6 @@ assert n_alive > 0
 print("left", sorted(os.listdir("killed")))
 ended("killed")
 """
-FIT = """
-from problems import blobs
-from pcvm_pymc import EMOptions, PCVMClassifier
-X, label = blobs(400, seed=3)
-
-def work():
-    model = PCVMClassifier(width=1.5, basis=60, random_state=0, options=EMOptions(tol=1e-9), **OPTIONS)
-    return model.fit(X, label).weight_.tobytes()
-"""
 COMMAND = """
 import pcvm_pymc.assessment.comparison, pcvm_pymc.inference.sampling, pcvm_pymc.model.builders
 import pcvm_pymc.cli.comparing, pcvm_pymc.experiments.head_to_head
@@ -200,13 +191,6 @@ def killed_and_ended(setup, folder):
     assert done.returncode == 0, done.stderr
     assert (folder / "end-killed").read_bytes() == (folder / "end-calm").read_bytes()
     return next(line for line in done.stdout.splitlines() if line.startswith("left"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", ["{}", '{"memory_limit": 3e5}'])
-def test_killed_fits_leave_nothing_and_end_the_same(options, tmp_path):
-    assert killed_and_ended(FIT.replace("OPTIONS", options), tmp_path) == "left []"
-    assert len((tmp_path / "end-calm").read_bytes()) > 0
 
 
 COMPARISON = ["--force", "--width", "1.0", "--draws", "40", "--chains", "2", "--splits", "1"]

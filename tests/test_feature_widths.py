@@ -116,13 +116,6 @@ def test_a_prior_on_the_widths_under_em_and_nuts():
     np.testing.assert_allclose(found, wanted, atol=1e-9)
 
 
-def test_a_regression_of_known_widths():
-    target = np.sin(X[:, 0])
-    narrow = pcvm.RVMRegressor(width=[1.0, 30.0, 30.0]).fit(X[:40], target[:40])
-    plain = pcvm.RVMRegressor(width=1.0).fit(X[:40], target[:40])
-    assert narrow.score(X[40:], target[40:]) > plain.score(X[40:], target[40:])
-
-
 @pytest.mark.parametrize("width", [[1.0, -1.0, 1.0], [], [[1.0]], [1.0, np.nan, 1.0], ["a", 1, 2]])
 def test_widths_that_cannot_be_used_are_named(width):
     with pytest.raises(ValueError, match=r"width=.* (must be positive and finite|is not a number)"):

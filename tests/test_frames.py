@@ -130,21 +130,6 @@ def test_any_index_goes_from_the_model_to_the_file_and_back(name, tmp_path, capl
         np.testing.assert_array_equal(*(each["predictions"]["latent"] for each in (again, found)))
 
 
-@pytest.mark.parametrize("name", ["dates", "levels", "time zone", "tuples"])
-@pytest.mark.parametrize("method", ["hmc", "nuts"])
-def test_draws_of_any_index_come_back(name, method, tmp_path):
-    table = TABLE.set_axis(INDEX[name][0])
-    model = pcvm.pcvm_model(table, Y.to_numpy(), width=1.2, basis=4, signs="both")
-    few = {"draws": 10, "tune": 5, "chains": 1, "random_seed": 1, "quiet": True}
-    few |= {"max_treedepth": 2} if method == "nuts" else {"max_iter": 100}
-    drawn = pcvm.sample(model, method=method, **few)
-    for end in ("zarr", "nc"):
-        back = pcvm.load(pcvm.save(drawn, tmp_path / f"drawn.{end}"))
-        assert_same_rows(back["posterior"], drawn["posterior"])
-        both = [pcvm.predict(each, X)["predictions"]["latent"] for each in (back, drawn)]
-        np.testing.assert_array_equal(*both)
-
-
 @pytest.mark.parametrize("labels", [DATES, objects(2, 10), objects(False, True)])
 @pytest.mark.parametrize("several", [False, True])
 def test_labels_of_any_kind_come_back(labels, several, tmp_path):

@@ -72,13 +72,8 @@ def test_table_rows_are_the_scores_of_the_predictions(fits):
     assert titles == result.table.index.tolist()
     refused("kind='pie' is unknown", result.plot, "pie")
     refused("needed a point estimate and a result with several", alone.plot, "weights")
-    refused(
-        r"y_test has labels \['maybe'\]",
-        pcvm.compare,
-        given,
-        X_test,
-        np.where(label > 0, "yes", "maybe"),
-    )
+    other = np.where(label > 0, "yes", "maybe")
+    refused(r"y_test has labels \['maybe'\]", pcvm.compare, given, X_test, other)
     refused("results is empty; needed a mapping of names", pcvm.compare, {}, X_test, words)
     pair = pcvm.compare({"a": rival, "b": Rival(label > 0)}, X_test, words)
     assert pair.table["log loss"].tolist() == pytest.approx([np.log(2), 0.0])
@@ -294,13 +289,8 @@ def test_pictures_refuse_what_is_of_other_classes(fits):
     refused("probability is empty", pcvm.plots.plot_calibration, label, {})
     refused(r"shape \(24, 3\); needed \(40,\)", pcvm.plots.plot_weights, result, fits[1])
     given = {"two": fits[0], "three": result}
-    refused(
-        r"\['two', 'three'\] have \[2, 3\] classes; needed as",
-        pcvm.compare,
-        given,
-        X,
-        np.full(24, "yes"),
-    )
+    said = r"\['two', 'three'\] have \[2, 3\] classes; needed as"
+    refused(said, pcvm.compare, given, X, np.full(24, "yes"))
     regression = pcvm.fit_evidence(pcvm.rvm_model(X, X[:, 0]))
     said = "'RVM' is of a regression under the 'normal' likelihood"
     refused(said, pcvm.compare, {"RVM": regression}, X, X[:, 0])

@@ -143,17 +143,6 @@ def test_room_for_the_coupled_matrix_follows_the_limit_and_the_jobs():
     assert has_room_for_coupled(None, 500, 4)
 
 
-def test_the_chunk_size_and_threads_change_nothing():
-    X, label = blobs(120, seed=5)
-    first, *others = (
-        fit_em(both(ArrayRows(X, label, *more), 40, Hyperprior.plug_in(), 1.0)[1], None, TIGHT)
-        for more in ((120, 1), (50, 1), (1, 1), (20, 2), (50, 4))
-    )
-    for other in others:  # a maximum says half of the digits of where it is
-        np.testing.assert_allclose(other.weight, first.weight, rtol=0, atol=1e-7)
-        assert other.log_posterior == pytest.approx(first.log_posterior, abs=1e-10)
-
-
 def test_single_precision_ends_when_its_rounding_is_reached():
     rows = ArrayRows(*blobs(3000, seed=8), 500)
     problems = (both(rows, 30, Hyperprior.plug_in(), 1.0, single=each)[1] for each in (False, True))

@@ -62,18 +62,6 @@ def test_em_with_a_free_width_never_lowers_the_log_posterior(data, prior, seed):
     np.testing.assert_allclose(result.latent, latent, atol=1e-9 * (1 + np.abs(latent).max()))
 
 
-@given(SEEDS)
-@settings(max_examples=30)
-def test_newton_and_em_reach_the_same_log_posterior(seed):
-    X, label = blobs(30, seed=seed)
-    prob = problem(X, label, Hyperprior.plug_in())
-    options = EMOptions(tol=1e-9, max_iter=100_000)
-    newton = fit_em(prob, None, replace(options, update="newton"))
-    plain = fit_em(prob, None, replace(options, update="em"))
-    assert newton.log_posterior == pytest.approx(plain.log_posterior, abs=1e-6)
-    assert newton.n_iter < plain.n_iter
-
-
 def test_em_step_is_the_papers_for_one_iteration():
     """One "em" iteration against eqs. 11-12 (corrected) where no sign constraint binds."""
     prob, start, response = papers_step()

@@ -66,11 +66,6 @@ def test_rows_in_another_order_are_refused_by_name(name, fitted):
         CALLS[name](fitted, TURNED)
 
 
-def test_a_mode_is_that_of_the_pairs_that_were_meant():
-    as_meant = pcvm().fit(X, TURNED.loc[X.index]).predict_proba(X)
-    np.testing.assert_array_equal(as_meant, pcvm().fit(X, Y).predict_proba(X))
-
-
 @pytest.mark.parametrize(
     ("rows", "labels"),
     [

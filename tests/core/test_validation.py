@@ -66,19 +66,9 @@ def test_unknown_values_and_seeds():
     assert len({validation.as_seed(np.random.RandomState(k)) for k in range(99)}) == 99
 
 
-OTHER_VALUES = [
-    (np.array(["1"], dtype=object), "X has values that are not numbers .str.; encode"),
-    (np.array([1.0, 1j], dtype=object), "X has values that are not numbers .complex.; encode"),
-    (np.array([1.0, 1j]), "Complex data not supported: X has complex values"),
-    (pd.DataFrame({"a": [1.0], "b": pd.to_datetime(["2020"])}), "X has dates or spans of time"),
-    ([[0.0, 1.0], [-1e200, 0.0]], r"X has the value -1e\+200 in row 1, column 0; needed values up"),
-    (np.ma.masked_array([1.0, 2.0], [True, False]), r"X has 1 masked value\(s\)"),
-]
-
-
-@pytest.mark.parametrize(("values", "words"), OTHER_VALUES)
-def test_what_is_no_number_is_named(values, words):
-    refused("^" + words, validation.as_numbers, values, "X")
+def test_values_whose_squares_are_no_numbers_are_named():
+    words = r"^X has the value -1e\+200 in row 1, column 0; needed values up"
+    refused(words, validation.as_numbers, [[0.0, 1.0], [-1e200, 0.0]], "X")
     for each in (np.ma.masked_array([1.0, 1e200], False), np.array([1, 1e200], dtype=object)):
         np.testing.assert_array_equal(validation.as_numbers(each, "X"), [1.0, 1e200])
 

@@ -8,16 +8,15 @@ from problems import blobs, fixed_rng, refused
 
 from pcvm_pymc import MRVMClassifier
 from pcvm_pymc.core.em import EMOptions, fit_em
-from pcvm_pymc.core.evidence import ComputedBases, EvidenceProblem, fit_bottom_up, fit_rvm
+from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.family import check_solver
 from pcvm_pymc.core.hamiltonian import LogPosterior
-from pcvm_pymc.core.loo import check_step, leave_one_out
+from pcvm_pymc.core.loo import check_step
 from pcvm_pymc.core.pieces import likelihoods, row_weights
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit, StudentT
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem, Status
-from pcvm_pymc.core.process import Process
 
 # one problem, under which a fit with weights finds the same mode as that of repeated rows
 X, LABEL = blobs(40, seed=4, gap=1.0, fixed=True)
@@ -107,25 +106,6 @@ def test_evidence_is_that_of_repeated_rows(method, likelihood):
 
 NUMBER = X[:, 0] + 0.3 * fixed_rng(6).standard_t(4, size=40) + 5.0
 NOISE = fixed_rng(7).uniform(0.1, 0.6, size=40)
-BASES = {"array": PHI, "computed": ComputedBases(X, CENTRES, RBF(1.5), 1e5)}
-
-
-def same_machine(found, wanted, rows=slice(None)):
-    for name in ("log_evidence", "noise", "bias", "weight", "covariance"):
-        pair = getattr(found, name), getattr(wanted, name)
-        np.testing.assert_allclose(*pair, rtol=1e-8, atol=1e-10, err_msg=name)
-    np.testing.assert_allclose(found.latent[rows], wanted.latent, rtol=1e-9)
-
-
-@pytest.mark.parametrize("likelihood", [Normal(), StudentT(), Normal(0.4), StudentT(0.4)])
-@pytest.mark.parametrize(
-    ("method", "bases"), [("sequential", "array"), ("batch", "array"), ("sequential", "computed")]
-)
-def test_a_regression_is_that_of_repeated_rows(method, bases, likelihood):
-    observed = row_weights.observed_rows(likelihood, NUMBER, TIMES)
-    given = EvidenceProblem(BASES[bases], observed[1], observed[0])
-    copies = EvidenceProblem(PHI[COPIES], NUMBER[COPIES], likelihood)
-    same_machine(*(fit_rvm(each, method=method) for each in (given, copies)), COPIES)
 
 
 @pytest.mark.parametrize("method", ["sequential", "batch"])
@@ -162,15 +142,6 @@ def test_the_log_posterior_is_that_of_repeated_rows(kind, noise):
     np.testing.assert_allclose(slope, same_slope, rtol=1e-9, atol=1e-9)
     curvatures = (each.curvature(at[0])[0] for each in (weighted, copies))
     np.testing.assert_allclose(*curvatures, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("noise", [None, 0.1])
-def test_a_process_is_that_of_repeated_rows(noise):
-    found = Process.fit(RBF(1.5), X, NUMBER, noise, TIMES)
-    wanted = Process.fit(RBF(1.5), X[COPIES], NUMBER[COPIES], noise)
-    new = X + 0.3
-    for pair in zip(found.moments(new), wanted.moments(new), strict=True):
-        np.testing.assert_allclose(*pair, rtol=1e-4)
 
 
 def test_a_weighted_median_is_that_of_repeated_values():
@@ -221,25 +192,6 @@ def test_leaving_a_row_out_leaves_all_its_copies_out(case):
         latent = (PHI[row, columns] @ refit.weight + refit.bias)[None]
         wanted = TIMES[row] * base.log_density(latent, CASES[case].label[[row]])[0]
         assert found.after.log_density[row] == pytest.approx(wanted, abs=0.01)
-
-
-def test_leaving_out_is_exact_where_the_objective_is_quadratic():
-    noise, precision = 0.5, np.linspace(1.0, 4.0, 12)
-    target = X[:, 0] + 0.3 * LABEL
-    problem = Problem(PHI, target, None, PROPER, Normal(noise), bias="none").weighted(TIMES)
-
-    def ridge(rows):
-        Phi, times = PHI[rows], TIMES[rows]
-        matrix = (Phi.T * times) @ Phi / noise**2 + np.diag(precision)
-        return np.linalg.solve(matrix, Phi.T @ (times * target[rows]) / noise**2)
-
-    every = np.arange(40)
-    weight, own = ridge(every), np.full(12, -1)
-    found = leave_one_out(problem, weight, 0.0, own, precision=precision)
-    held = np.array([PHI[i] @ ridge(np.delete(every, i)) for i in every])
-    np.testing.assert_allclose(found.latent, held, rtol=1e-9, atol=1e-10)
-    wanted = TIMES * Normal(noise).log_density(held, target)
-    np.testing.assert_allclose(found.log_density, wanted, rtol=1e-9)
 
 
 def test_rows_with_weights_are_drawn_along_trajectories():

@@ -2,14 +2,13 @@
 
 import html
 import inspect
-import pickle
 import subprocess
 import sys
 import warnings
 
 import numpy as np
 import pytest
-from problems import assert_probabilities, blobs, linear, refused
+from problems import blobs, linear, refused
 from sklearn.base import BaseEstimator, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
@@ -34,7 +33,6 @@ from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.display import chosen
 from pcvm_pymc.estimators.training import TrainingData
-from pcvm_pymc.experiments.datasets import overlap_classes
 
 PCVM, MPCVM, MRVM = pcvm.PCVMClassifier, pcvm.MPCVMClassifier, pcvm.MRVMClassifier
 RVM, SPARSE = pcvm.RVMClassifier, pcvm.SparseProbitClassifier
@@ -281,14 +279,6 @@ def test_progress_is_printed_on_request(model, stages, capsys, monkeypatch):
     assert not capsys.readouterr().out
 
 
-def test_a_regression_pickles():
-    X, label = blobs(60, seed=59)
-    model = pcvm.RVMRegressor(star=True, width=2.0).fit(X, X[:, 0] + label)
-    copy = pickle.loads(pickle.dumps(model))
-    expected = model.predict(X, return_std=True)
-    np.testing.assert_array_equal(copy.predict(X, return_std=True), expected)
-
-
 LIMITS = [(PCVM, pcvm.EMOptions(max_iter=1))]
 LIMITS += [(kind, pcvm.EvidenceOptions(max_iter=2)) for kind in (RVM, pcvm.RVMRegressor)]
 
@@ -323,31 +313,6 @@ def test_a_lonely_point_of_a_class_leaves_nothing_to_hold_out(model):
         assert model.width_ in model.widths_  # chosen by the evidence of all rows
     if model.width == "cv":
         assert model.width_selection_.log_loss.size == 0
-
-
-MODELS = [PCVM(width=1.0), MPCVM(width=1.0, scale="auto"), MRVM(width=1.0), RVM(width=1.0)]
-MODELS += [SPARSE(features="kernel", prior="laplace", width=1.0)]
-
-
-@pytest.mark.parametrize("model", MODELS, ids=lambda each: type(each).__name__)
-def test_probabilities_labels_and_vectors_agree(model):
-    X, number = overlap_classes(90, random_state=4)
-    if isinstance(model, pcvm.PCVMClassifier):
-        number = number > 0
-    words = np.array(["black", "red", "white"])[number.astype(int)]
-    model = clone(model).fit(X, words)
-    probability, label = model.predict_proba(X), np.searchsorted(model.classes_, words)
-    assert_probabilities(probability, model.predict_log_proba(X), 1e-9)
-    np.testing.assert_array_equal(model.classes_[probability.argmax(axis=1)], model.predict(X))
-    assert model.score(X, words) > 0.6
-    if not isinstance(model, pcvm.SparseProbitClassifier):
-        np.testing.assert_array_equal(model.relevance_vectors_, X[model.support_])
-    # each weight has the sign of its label
-    if isinstance(model, PCVM | MPCVM):
-        own = label[model.support_]
-        several = len(model.classes_) > 2
-        signs = np.where(own == np.arange(3)[:, None], 1, -1) if several else 2 * own - 1
-        assert (model.weight_ * signs >= 0).all()
 
 
 def test_core_and_estimators_do_not_import_pymc_nor_a_fit_more_than_it_needs():

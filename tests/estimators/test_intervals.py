@@ -163,15 +163,6 @@ def test_dask_arrays_have_none(kind):
     refused("X is a Dask array", whole.predict_interval, rows)
 
 
-def test_bad_arguments():
-    with pytest.raises(NotFittedError):
-        pcvm.PCVMClassifier().predict_interval(NEW)
-    model = pcvm.RVMClassifier(width=1.0).fit(X, LABEL)
-    for probability in (0.0, 1.0, 89, None, True):
-        refused("probability=", model.predict_interval, NEW, probability=probability)
-    refused("features", model.predict_interval, NEW[:, :1])
-
-
 # --- inside a pipeline or a search ---------------------------------------------------------------
 
 

@@ -32,15 +32,6 @@ def test_regression_prefers_the_width_that_fits():
     assert np.argmax(scores) == 1
 
 
-def test_rows_may_count_more_than_once():
-    weight = np.where(np.arange(50) < 10, 2.0, 1.0)
-    model = RVMClassifier(width=1.1, basis=X[::4]).fit(X, LABEL, sample_weight=weight)
-    twice = np.concatenate([np.arange(50), np.arange(10)])
-    same = RVMClassifier(width=1.1, basis=X[::4]).fit(X[twice], LABEL[twice])
-    found, wanted = validity(model, X, LABEL), validity(same, X[twice], LABEL[twice])
-    assert found.log_validity == pytest.approx(wanted.log_validity, rel=1e-3)
-
-
 OTHER_MODELS = [
     (PCVMClassifier(width=1.0), LABEL, "model is a PCVMClassifier; needed a fitted RVM"),
     (RVMRegressor(kernel="linear-spline"), TARGET, "needed 'rbf' or a MatrixRBF"),

@@ -129,13 +129,6 @@ def test_width_by_a_score_of_all_rows(method):
     np.testing.assert_array_equal(model.width_selection_.scores, found.scores)
 
 
-def test_width_by_em_moves():
-    X, label = blobs(80, seed=53)
-    model = PCVMClassifier(width="em").fit(X, label)
-    fixed = PCVMClassifier(width=model.width_ * 1.05).fit(X, label)
-    assert model.log_posterior_ > fixed.log_posterior_
-
-
 # --- `select` ------------------------------------------------------------------------------------
 
 

@@ -56,24 +56,16 @@ def test_whole_files_are_read(place, tmp_path, capsys):
     assert [answered(name, tmp_path / name, capsys) for name in SETS] == [0, 0]
 
 
-def check_spoilt(place, numbers, tmp_path, capsys):
+@pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_spoilt_files(many, place, tmp_path, capsys):
     files = {each: each.read_bytes() for each in place.iterdir()}
-    for number in numbers:
+    for number in range(100, 2100) if many else range(45):
         path = sorted(files)[number % 3]
         spoil(path, generator(number))
         answered("crabs_sex" if number % 3 == 0 else "heart", tmp_path / f"{number}", capsys)
         for other in set(place.iterdir()) - set(files):
             other.unlink()
         path.write_bytes(files[path])
-
-
-def test_spoilt_files(place, tmp_path, capsys):
-    check_spoilt(place, range(45), tmp_path, capsys)
-
-
-@pytest.mark.slow
-def test_2000_spoilt_files(place, tmp_path, capsys):
-    check_spoilt(place, range(100, 2100), tmp_path, capsys)
 
 
 WRONG = {

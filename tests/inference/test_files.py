@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from faults import full_disk, on_small_disk
+from faults import full_disk
 from problems import refused
 
 import pcvm_pymc as pcvm
@@ -174,25 +174,6 @@ def test_what_is_no_result_is_named(tmp_path):
     result(1.0).to_zarr(tmp_path / "plain", consolidated=False)
     with pytest.warns(UserWarning, match="has no checksum"):
         assert values(tmp_path / "plain") == [1.0]
-
-
-def test_a_full_disk_is_one_line(tmp_path):
-    code = (
-        "from pathlib import Path; from pcvm_pymc.core.pieces.files import *\n"
-        "place = Path('PLACE/store')\n"
-        "for size in (1000, 10**6):\n"
-        "    try:\n"
-        "        with replacing(place) as unfinished:\n"
-        "            unfinished.mkdir()\n"
-        "            (unfinished / 'data').write_bytes(bytes(size))\n"
-        "    except OSError as error: print(error)\n"
-        "assert len((place / 'data').read_bytes()) == 1000\n"
-        "assert [each.name for each in place.parent.iterdir()] == ['store']\n"
-    )
-    done = on_small_disk(code, 200, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\n") == 1
-    assert "cannot be written: No space left on device" in done.stdout
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):

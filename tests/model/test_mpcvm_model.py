@@ -5,13 +5,11 @@ import numpy as np
 import pymc as pm
 import pytest
 from calibration import assert_law
-from problems import refused, three_blobs, value_point
+from problems import refused, three_blobs
 from scipy import stats
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.family import class_signs
-from pcvm_pymc.core.pieces.kernels import design_matrix
-from pcvm_pymc.core.pieces.multinomial import class_terms
 
 (X, _, Y), (FEW, _, FEW_Y) = three_blobs(), three_blobs(9)
 PRIOR = pcvm.Hyperprior(2.0, 0.3, 1.5, 0.7)
@@ -19,35 +17,6 @@ IMPROPER = pcvm.Hyperprior(0.0, 0.0, 0.0, 0.0)
 BUILDERS = {"mpcvm": pcvm.mpcvm_model, "mrvm": pcvm.mrvm_model}
 FAST = {"mode": "FAST_COMPILE"}
 SAMPLING = {"nuts_sampler": "pymc", "cores": 1, "progressbar": False, "quiet": True}
-
-
-def point_at(model, weight, bias):
-    """Return weights and biases as a point of the model, an unknown scale where EM puts it."""
-    free = {rv.name for rv in model.free_RVs}
-    natural = {"weight": weight, "magnitude": np.abs(weight), "bias": bias, "rate": 1.0}
-    with np.errstate(divide="ignore"):
-        return value_point(model, {name: natural[name] for name in natural if name in free})
-
-
-SHARED = {"mrvm shared": lambda *data, **options: pcvm.mrvm_model(*data, shared=True, **options)}
-
-
-@pytest.mark.parametrize(("name", "build"), (BUILDERS | SHARED).items())
-def test_log_density_is_that_of_the_formulas(name, build):
-    model = build(X, Y, width=1.3, hyperprior=PRIOR)
-    rng = np.random.default_rng(1)
-    label = np.searchsorted(["a", "b", "c"], Y)
-    weight, bias = rng.normal(size=(24, 3)), rng.normal(size=3)
-    if name == "mpcvm":
-        weight = np.abs(weight) * class_signs(label, 3)
-    latent = design_matrix("rbf", X, X, 1.3) @ weight + bias
-    one, joint = stats.t(4, scale=np.sqrt(0.15)), stats.multivariate_t(shape=0.15 * np.eye(3), df=4)
-    wanted = (joint if name == "mrvm shared" else one).logpdf(weight).sum()
-    wanted += weight.size * np.log(2.0) if name == "mpcvm" else 0.0
-    wanted += stats.t(3, scale=np.sqrt(0.7 / 1.5)).logpdf(bias).sum()
-    wanted += class_terms(latent, label).log_probability.sum()
-    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
-    assert logp(point_at(model, weight, bias)) == pytest.approx(wanted, abs=1e-8)
 
 
 def test_weights_of_a_basis_that_share_a_precision():
@@ -71,14 +40,6 @@ def test_sampling_of_shared_precisions_has_the_jacobian_of_its_transform():
     without = model.compile_logp(jacobian=False, **FAST)(point)
     wanted = np.log(np.sqrt(0.15) * np.cosh(point[name])).sum()
     assert with_it - without == pytest.approx(wanted, rel=1e-9)
-
-
-def test_new_rows_go_in_by_one_set_data():
-    with pcvm.mpcvm_model(X, Y, width=1.3) as model:
-        pm.set_data(**pcvm.new_data(model, X[:5] + 0.1))
-        drawn = pm.sample_prior_predictive(20, random_seed=0, compile_kwargs=FAST)
-    assert drawn["prior_predictive"]["label"].shape == (1, 20, 5)
-    assert set(np.unique(drawn["prior_predictive"]["label"])) <= {0, 1, 2}
 
 
 @pytest.mark.parametrize("name", BUILDERS)

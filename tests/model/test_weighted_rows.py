@@ -46,32 +46,6 @@ def test_the_log_density_is_that_of_repeated_rows(given, precision):
     assert len(set(np.round(scales, 9))) == (not given)  # of the noise's prior
 
 
-@pytest.mark.parametrize("method", ["sequential", "batch"])
-@pytest.mark.parametrize("given", GIVEN)
-def test_the_evidence_is_that_of_repeated_rows(given, method):
-    weighted, copies = (
-        pcvm.fit_evidence(model_of(rows, **given), method=method) for rows in (None, COPIES)
-    )
-    ends = [each["optimizer_result"]["log_evidence"].item() for each in (weighted, copies)]
-    assert ends[0] == pytest.approx(ends[1], rel=1e-9)
-    latent, same = (each["posterior"]["latent"].values[0, 0] for each in (weighted, copies))
-    np.testing.assert_allclose(latent[COPIES], same, rtol=1e-6)
-    stars = (False,) if "likelihood" in given else (False, True)
-    for star in stars:
-        both = [pcvm.predict(each, NEW, star=star)["predictions"] for each in (weighted, copies)]
-        assert ("noise" in both[0]) == (given.get("noise") is not NOISE)
-        for name in both[0].data_vars:
-            np.testing.assert_allclose(both[0][name], both[1][name], rtol=1e-5)
-
-
-def test_equal_known_noise_is_the_noise_of_all():
-    known = pcvm.fit_evidence(pcvm.rvm_model(X, Y, noise=np.full(30, 0.3), **FIXED))
-    plain = pcvm.fit_evidence(pcvm.rvm_model(X, Y, noise=0.3, **FIXED))
-    found, same = (pcvm.predict(each, NEW)["predictions"] for each in (known, plain))
-    np.testing.assert_allclose(found["latent_sd"], same["latent_sd"], rtol=1e-9)
-    np.testing.assert_allclose(found["latent"], same["latent"], rtol=1e-9)
-
-
 @pytest.mark.parametrize("given", [{}, {"noise": NOISE}])
 def test_a_model_predicts_as_the_estimator(given, tmp_path):
     result = pcvm.fit_evidence(model_of(**given))
