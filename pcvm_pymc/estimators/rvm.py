@@ -297,9 +297,11 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     _parameter_constraints = _CONSTRAINTS | {"std": [StrOptions({"auto", "process", "weights"})]}
     _estimations: ClassVar[Mapping[str, Any]] = {
         "auto": RegressionEvidence.of,
-        "posterior": lambda model: model._posterior.of(
-            model, chooser=RegressionEvidence.of(model, options=None)
-        ),
+        "posterior": lambda model: (
+            ProcessDraws
+            if model._has_process and (model.basis is None or isinstance(model.basis, str))
+            else Posterior
+        ).of(model, chooser=RegressionEvidence.of(model, options=None)),
     }
 
     @override
@@ -331,11 +333,6 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
     @property
     def _has_process(self) -> bool:
         return self._is_rbf and self._likelihood().is_quadratic and not self.star
-
-    @property
-    def _posterior(self) -> type[Posterior]:
-        of_rows = self.basis is None or isinstance(self.basis, str)
-        return ProcessDraws if of_rows and self._has_process else Posterior
 
     def fit(
         self,

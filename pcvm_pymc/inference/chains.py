@@ -79,12 +79,6 @@ class Drawn:
     n_iter: int
     is_whole: bool = True
 
-    @property
-    def judged(self) -> dict[str, Array]:
-        """What convergence is judged by: the latent function, and an unknown width."""
-        width = {} if self.values.width is None else {"width": self.values.width}
-        return {"latent": self.latent, **width}
-
 
 def seconds_of(problem: Problem, run: Run, n_times: int) -> float:
     """Return the seconds of an iteration of all chains; the first of so many times compiles."""
@@ -116,7 +110,8 @@ def run_chains(problem: Problem, run: Run, rng: np.random.Generator) -> Drawn:
             while True:
                 missing = n_states - sum(values.rate.shape[1] for values, _ in kept)
                 thin = n_states * step // run.draws
-                for n in _blocks(missing):
+                size = max(-(-missing // _BLOCKS), 1)
+                for n in (min(size, missing - k) for k in range(0, missing, size)):
                     kept.append(chains.draw(n, step))
                     n_iter += n * step
                     missing -= n
@@ -126,7 +121,9 @@ def run_chains(problem: Problem, run: Run, rng: np.random.Generator) -> Drawn:
                 whole = drawn = _drawn(problem, kept, every, step=step, n_iter=n_iter)
                 more = n_states * step * (2 if thin == run.thin else 1)
                 with keeping(drawn):
-                    if _is_enough(drawn) or n_iter + more > run.max_iter:
+                    few, width = run.chains < 2 or n_states < 50, drawn.values.width
+                    judged = {"latent": drawn.latent} | ({} if width is None else {"width": width})
+                    if few or n_iter + more > run.max_iter or judge(judged).ok:
                         return drawn
                 if thin == run.thin:  # the first round
                     kept = []
@@ -141,12 +138,6 @@ def run_chains(problem: Problem, run: Run, rng: np.random.Generator) -> Drawn:
                 raise
             every = n_states // run.draws
             return _drawn(problem, kept, every, step=step, n_iter=n_iter, is_whole=False)
-
-
-def _blocks(n: int) -> list[int]:
-    """Return about twenty numbers of sum `n`."""
-    size = -(-n // _BLOCKS)
-    return [min(size, n - done) for done in range(0, n, max(size, 1))]
 
 
 def _joined(
@@ -172,9 +163,3 @@ def _drawn(
     latent, left = problem.latent(values), n_iter - (n - some) * step
     latent = latent if problem.n_scores > 1 else latent[..., 0]
     return Drawn(values, latent, statistics, every, step, left, is_whole)
-
-
-def _is_enough(drawn: Drawn) -> bool:
-    """Whether what predictions are made of has converged, or there are too few states to judge."""
-    n_chains, n_states = drawn.latent.shape[:2]
-    return n_chains < 2 or n_states < 50 or judge(drawn.judged).ok

@@ -159,7 +159,7 @@ def test_a_logit_under_the_pcvms_names_is_no_probit():
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     assert logp(point) == pytest.approx(wanted, abs=1e-8)
     assert read(model, "em").likelihood.name == "logit"  # a row of the family takes it
-    assert sampler_of(read(model, "sampling"))[0] == "hmc"
+    assert sampler_of(read(model, "sampling"))[0] == "nuts"
 
 
 @pytest.mark.parametrize("shape", [(), 2], ids=["one width", "one of each feature"])

@@ -102,9 +102,8 @@ def test_every_row_of_em_steps_on_pymcs_points(row):
     assert logp(point_of(model, end)) == pytest.approx(end.log_posterior, abs=1e-8)
 
 
-@pytest.mark.parametrize("width", [1.2, LOG_NORMAL])
-def test_gibbs_is_a_step_of_pymc(width):
-    model = pcvm.pcvm_model(X, Y, width=width)
+def test_gibbs_is_a_step_of_pymc():
+    model = pcvm.pcvm_model(X, Y, width=1.2)
     step = pcvm.PCVMGibbs(model=model, rng=1)
     point = model.initial_point(0)
     new, _ = step.step(point)

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -50,9 +51,7 @@ class GibbsChains:
             if stop.is_set():
                 raise InterruptedError
 
-        def run_one(state: GibbsState, rng: np.random.Generator) -> tuple[Array, ...]:
-            return advance(self.problem, state, rng, draws=n, thin=thin, between=between)
-
+        run_one = partial(advance, self.problem, draws=n, thin=thin, between=between)
         with threadpool_limits(1), ThreadPoolExecutor(self._cores) as pool:
             futures = [
                 pool.submit(run_one, *pair) for pair in zip(self._states, self._rngs, strict=True)

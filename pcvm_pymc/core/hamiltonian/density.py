@@ -101,16 +101,10 @@ class LogPosterior:
     def values(self, parameters: Array) -> Values:
         """Return the weights, biases, d, noise and unknown widths of states, a row each."""
         size, _, scale = self.parts(parameters)
-        weight, width = scale * size, self._width(parameters)
+        weight, width = scale * size, np.exp(parameters[:, self.n_parameters :])
+        widths = None if not width.size else width if np.ndim(self.problem.width) else width[:, 0]
         bias = weight[:, -1] * self.design[0, 0, -1]
-        return Values(weight[:, :-1], bias, scale[:, 0, 0] ** 2, self.noise(parameters), width)
-
-    def _width(self, parameters: Array) -> Array | None:
-        """Return the widths of states where they are unknown."""
-        width = np.exp(parameters[:, self.n_parameters :])
-        if not width.size:
-            return None
-        return width if np.ndim(self.problem.width) else width[:, 0]
+        return Values(weight[:, :-1], bias, scale[:, 0, 0] ** 2, self.noise(parameters), widths)
 
     def precision(self, size: Array) -> Array:
         """Return the precisions expected at sizes; they also give the slope of the log prior density."""
