@@ -107,7 +107,8 @@ def advance(
     """
     size, bias = np.array(state.size, dtype=float), np.array([state.bias], dtype=float)
     kept = np.empty((draws, len(size))), np.empty(draws), np.empty(draws)
-    known = problem.basis, problem.flip, problem.parameters, problem.sign, problem.label
+    flip = float(getattr(problem.likelihood, "flip", 0.0))
+    known = problem.basis, flip, problem.parameters, problem.sign, problem.label
     done, log_rate = 0, float(state.log_rate)
     while done < draws * thin:
         began, end = time.perf_counter(), min(done + state.chunk, draws * thin)

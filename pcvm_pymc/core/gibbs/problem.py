@@ -50,11 +50,6 @@ class GibbsProblem(Problem):
         shape = prior.rate_shape or 0.0
         return Parameters(*map(float, (prior.c, prior.e, prior.f, shape, shape / prior.d)))
 
-    @property
-    def flip(self) -> float:
-        """The share of the labels that is flipped."""
-        return float(getattr(self.likelihood, "flip", 0.0))
-
     def start(self, rng: np.random.Generator) -> "GibbsState":
         """Return sizes uniform up to the prior's scale, the bias zero: overdispersed but not wild."""
         prior = self.hyperprior
