@@ -111,7 +111,7 @@ def run_chains(problem: Problem, run: Run, rng: np.random.Generator) -> Drawn:
                 missing = n_states - sum(values.rate.shape[1] for values, _ in kept)
                 thin = n_states * step // run.draws
                 size = max(-(-missing // _BLOCKS), 1)
-                for n in (min(size, missing - k) for k in range(0, missing, size)):
+                for n in [min(size, missing - k) for k in range(0, missing, size)]:
                     kept.append(chains.draw(n, step))
                     n_iter += n * step
                     missing -= n
