@@ -83,19 +83,19 @@ def reader(page):
 
 @pytest.mark.parametrize("path", RUN)
 def test_blocks_of_a_page_run_one_after_the_other(path, monkeypatch, tmp_path):
-    """As one reader would run them; where `sample` takes NUTS or Gibbs, with few draws."""
+    """As one reader would run them, with few draws."""
     sampling = importlib.import_module("pcvm_pymc.inference.sampling")
     few = {"draws": 10, "tune": 10, "chains": 2, "cores": 1}
-    nuts, gibbs = sampling._sample_nuts, sampling._sample_gibbs
+    nuts, ours = sampling._sample_nuts, sampling._sample_ours
 
-    def few_by_nuts(model, parts, _, **given):  # PyMC's own, which need not be compiled
-        return nuts(model, parts, "pymc", **given | few | SHALLOW)
+    def few_by_nuts(model, parts, **given):  # PyMC's own, which need not be compiled
+        return nuts(model, parts, **given | few | SHALLOW | {"nuts_sampler": "pymc"})
 
-    def few_by_gibbs(model, parts, run, rng):
-        return gibbs(model, parts, replace(run, **few, max_iter=100), rng)
+    def few_by_ours(model, parts, problem, run, seed):
+        return ours(model, parts, problem, replace(run, **few, max_iter=100), seed)
 
     monkeypatch.setattr(sampling, "_sample_nuts", few_by_nuts)
-    monkeypatch.setattr(sampling, "_sample_gibbs", few_by_gibbs)
+    monkeypatch.setattr(sampling, "_sample_ours", few_by_ours)
     monkeypatch.setattr(sampling, "_report", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     names = reader(path.stem)

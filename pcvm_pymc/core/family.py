@@ -157,7 +157,7 @@ def sampler_of(problem: Problem) -> tuple[str, str]:
     """Return the sampler that draws a problem's posterior soonest, and why; one rule for all rows.
 
     Signs of the labels make many weights of one sign add up, each nearly free to be zero: there single
-    updates given latent responses mix, trajectories of a common step size do not. Weights of either sign are
+    updates given latent responses mix, trajectories of a common step size do not. Unconstrained weights are
     drawn along trajectories, several chains at a time, at unknown widths too. All else is left to NUTS.
     Measured in ``benchmarks/README.md``.
     """

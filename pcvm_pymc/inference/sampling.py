@@ -73,10 +73,10 @@ def sample(
     model : pm.Model, optional
         From a builder; default: the model on the context stack.
     method : {"auto", "gibbs", "hmc", "nuts"}
-        Gibbs sampling is for weights with the signs of labels, Hamiltonian Monte Carlo (``"hmc"``) for
-        weights of either sign, any likelihood of the family and rows with weights; both take a fixed width or
-        an RBF's or Laplacian's unknown one. NUTS takes any model. ``"auto"`` takes what draws soonest, and
-        says why (`choose_method`); where a `nuts_sampler` is named, NUTS.
+        Gibbs sampling is for weights with the signs of labels. Hamiltonian Monte Carlo (``"hmc"``) is for
+        unconstrained weights, any likelihood of the family, rows with weights, and an unknown width of an RBF
+        or Laplacian. NUTS takes any model. ``"auto"`` takes what draws soonest, and says why
+        (`choose_method`); where a `nuts_sampler` is named, NUTS.
     draws, chains : int
         Draws kept of each chain, and chains.
     tune : int, optional

@@ -126,7 +126,7 @@ class Hyperprior:
         Of those tried it predicts best (``benchmarks/README.md``), and depends least on the number of bases.
         Where all weights of a class have one sign, d is Gamma and c = 1/2: many weights near zero, few large;
         more mass far from zero would tilt the latent function towards a density estimate of each class.
-        Weights of either sign, which cancel, have c = 5, as for `plug_in`, and a log-normal d.
+        Unconstrained weights, which cancel, have c = 5, as for `plug_in`, and a log-normal d.
 
         Parameters
         ----------
