@@ -145,11 +145,10 @@ def _from_datatree(
 
     tree = results.check_result(tree, "reference")
     data, multiclass = tree["constant_data"].to_dataset(), results.likelihood_of(tree).n_scores > 1
-    sign = data["signs"].values.astype(float) if "signs" in data else None
-    if sign is None and not multiclass:
-        raise ValueError(
-            "reference has no signs of its weights and one score; needed a pcvm_model's"
-        )
+    sign, centres = data.get("signs"), data["centres"].values
+    sign = None if sign is None else sign.values.astype(float)
+    if sign is None and not multiclass:  # a PCVM has weights of either sign as two, on one centre
+        sign, centres = np.repeat([1.0, -1.0], len(centres)), np.tile(centres, (2, 1))
     if hasattr(kernel, "full"):
         needed = "lambda X, Z, width: covariance(X, Z).eval() for a PyMC covariance"
         raise ValueError(f"kernel={kernel!r}; needed {needed}")
@@ -164,7 +163,7 @@ def _from_datatree(
         X=inputs,
         label=label,
         classes=classes,
-        centres=Centres.among(inputs, data["centres"].values, sign),
+        centres=Centres.among(inputs, centres, sign),
         probability=normalised(mean) if multiclass else mean,
         kernel=piece.name if kernel is None else kernel,
         width=float(width) if width.ndim == 0 else width,

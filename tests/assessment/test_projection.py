@@ -353,10 +353,13 @@ def test_a_fit_forgets_the_projection():
     np.testing.assert_array_equal(few.fit(X, words).bias_, anew.bias_)
 
 
-def test_free_weights_of_one_score_are_refused():
+def test_free_weights_of_one_score_are_projected_on_both_signs():
     X, label = blobs(30, seed=79)
     result = pcvm.fit_evidence(pcvm.rvm_model(X, label, likelihood="logit", width=1.2))
-    refused("reference has no signs of its weights and one score", pcvm.project, result)
+    few = pcvm.project(result, size=6).classifier
+    wanted = pcvm.predict(result, X)["predictions"]["probability"].values[0, 0]
+    np.testing.assert_allclose(few.predict_proba(X)[:, 1], wanted, atol=0.1)
+    assert {*np.sign(few.weight_)} == {-1.0, 1.0}
     machine = pcvm.RVMClassifier(width=1.2).fit(X, label)
     refused("reference is a RVMClassifier; needed a PCVM", pcvm.project, machine, X, label)
 
