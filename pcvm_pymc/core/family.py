@@ -194,6 +194,8 @@ def check_solver(problem: Problem, solver: str) -> None:
         check_mode(problem)
     rows, sampler = systems_of(problem), sampler_of(problem)
     taken = {each for row in rows for each in row.solvers} | ({sampler[0]} if rows else set())
+    if not problem.is_signed and all(row.signs for row in rows if "bottom-up" in row.solvers):
+        taken.discard("bottom-up")  # a search among signed weights
     if "gibbs" in taken:  # slow there, and right
         taken.add("hmc")
     if solver in taken:

@@ -268,11 +268,11 @@ def test_a_known_noise_is_the_likelihoods():
 
 
 OTHER_PROBLEMS = [
-    ({"sign": np.ones(4)}, "which 'evidence' does not take; use em or bottom-up"),
-    ({"likelihood": MultinomialProbit(3)}, "are of mRVM1 or mRVM2"),
+    ({"sign": np.ones(4)}, "which 'evidence' does not take; use bottom-up or em"),
+    ({"likelihood": MultinomialProbit(3)}, "are of mPCVM1 or mRVM1 or mRVM2"),
     ({"bias": "free"}, "bias='free' has no precision for 'evidence'"),
     ({"moves": object()}, "found a width that may move"),
-    ({"hyperprior": Laplace(1.0)}, "a laplace prior and free weights are of sparse probit"),
+    ({"hyperprior": Laplace(1.0)}, "a laplace prior and free weights are of PCVM or sparse probit"),
 ]
 
 

@@ -112,7 +112,9 @@ def drawn_scores(basis, prior, response, old, n_draws=N_DRAWS):
             basis, known, Score(sign, size, biases[i], latent[i], response), rng
         )
         sizes[i] = size
-    np.testing.assert_allclose(latent, (sign * sizes) @ basis.Phi.T + biases, atol=1e-12)
+    np.testing.assert_allclose(
+        latent, (sign * sizes) @ (basis.left @ basis.right.T).T + biases, atol=1e-12
+    )
     return biases[:, 0], latent - biases
 
 

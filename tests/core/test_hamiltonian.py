@@ -204,7 +204,7 @@ def test_a_trajectory_beyond_all_numbers_is_rejected(name):
 
 
 def test_d_moves_to_its_law_given_the_weights():
-    density, rng = LogPosterior(PROBLEMS["one basis"]), np.random.default_rng(76)
+    density, rng = LogPosterior(problem(size=1)), np.random.default_rng(76)
     at, grid = np.array([[1.0, 0.3, 0.5]]), np.linspace(-9, 9, 2001)
     moved = np.repeat(at, N_DRAWS, axis=0)
     for _ in range(10):

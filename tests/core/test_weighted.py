@@ -197,5 +197,5 @@ def test_leaving_a_row_out_leaves_all_its_copies_out(case):
 def test_rows_with_weights_are_drawn_along_trajectories():
     check_solver(CASES["probit"], "gibbs")
     weighted = CASES["probit"].weighted(TIMES)
-    check_solver(weighted, "hmc")
-    refused("'gibbs' does not take; use .*hmc", check_solver, weighted, "gibbs")
+    refused("'gibbs' does not take; use .*nuts", check_solver, weighted, "gibbs")
+    check_solver(replace(weighted, sign=None), "hmc")

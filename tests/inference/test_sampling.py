@@ -14,11 +14,11 @@ from problems import basis_of, blobs, map_result, refused
 from scipy.special import ndtr
 
 import pcvm_pymc as pcvm
-from pcvm_pymc.assessment.comparison import convergence
 from pcvm_pymc.core.gibbs import chain
 from pcvm_pymc.core.pieces.likelihoods import NoisyProbit, Probit
 from pcvm_pymc.experiments.datasets import ripley_mixture
 from pcvm_pymc.inference.chains import Run
+from pcvm_pymc.inference.convergence import Convergence, convergence
 from pcvm_pymc.inference.sampling import choose_method
 
 QUIET = {"quiet": True, "progressbar": False, "cores": 1}
@@ -278,7 +278,8 @@ def test_an_interrupt_hands_the_draws_back(method, n_blocks, options, n_draws, m
         return chains
 
     monkeypatch.setattr(Run, "start", pressed)
-    monkeypatch.setattr("pcvm_pymc.inference.chains._is_enough", lambda _: False)
+    never = Convergence(0, np.inf, 0.0, 1)
+    monkeypatch.setattr("pcvm_pymc.inference.chains.judge", lambda _: never)
     part = pcvm.sample(model, method=method, max_iter=1500, **LONG)
     for group in ("posterior", "sample_stats", "log_likelihood"):
         begun = whole[group].to_dataset().isel(draw=slice(n_draws))

@@ -284,17 +284,15 @@ class HamiltonianChains:
         for k in range(n * thin):
             PROGRESS.debug("transition %d of %d", k + 1, n * thin)
             known = self.transition()
-            if k % thin == thin - 1:
-                kept.append((self.parameters, np.column_stack([self.log_density, known])))
+            if k % thin < thin - 1:
+                continue
+            at = self.whitened.coordinates_of(self.state.place)
+            value = self.state.value + self.whitened.coordinates.log_volume(at)
+            if self.log_width.size:
+                value = value + self._slice.log_prior(self.parameters)
+            kept.append((self.parameters, np.column_stack([value, known])))
         states, statistics = (np.stack(each, axis=1) for each in zip(*kept, strict=True))
         values = self.density.values(states.reshape(-1, states.shape[2]))
         shaped: Any = (None if x is None else x.reshape(-1, n, *x.shape[1:]) for x in values)
         names = ("lp", *STATISTICS)
         return Values(*shaped), dict(zip(names, np.moveaxis(statistics, 2, 0), strict=True))
-
-    @property
-    def log_density(self) -> Array:
-        """The log densities of the chains' parameters and log widths, shape (n_chains,)."""
-        at = self.whitened.coordinates_of(self.state.place)
-        value = self.state.value + self.whitened.coordinates.log_volume(at)
-        return value + self._slice.log_prior(self.parameters) if self.log_width.size else value

@@ -62,13 +62,8 @@ class WidthSlice:
         share = rng.random(n) if learned else np.zeros(n)
         direction = np.zeros(states.shape[1])
         direction[first + rng.integers(states.shape[1] - first)] = 1.0
-        A, (size, _, scale) = self.designs(states), self.density.parts(states)
-        normals, weight, norm = self._normals(A, states), scale * size, _norms(A)
-        x = [
-            root.transpose(0, 2, 1) @ (weight[..., [k]] - mean)
-            for k, (mean, root) in enumerate(normals)
-        ]
-        level = self._value(states, A, normals) - rng.standard_exponential(n)
+        x, level, norm = self._coordinates(states)
+        level -= rng.standard_exponential(n)
         low = -_LENGTH * rng.random(n)
         high, moved, moves = low + _LENGTH, states.copy(), np.ones(n, dtype=bool)
         while (moves & (high - low > _NARROWEST)).any():
@@ -115,6 +110,16 @@ class WidthSlice:
         for _, root in normals:
             value -= np.log(np.einsum("ijj->ij", root) * scale).sum(axis=1)
         return value
+
+    def _coordinates(self, states: Array) -> tuple[list[Array], Array, Array]:
+        """Return x of each score, the log densities there, and the norms of the basis functions."""
+        A, (size, _, scale) = self.designs(states), self.density.parts(states)
+        normals, weight = self._normals(A, states), scale * size
+        x = [
+            root.transpose(0, 2, 1) @ (weight[..., [k]] - mean)
+            for k, (mean, root) in enumerate(normals)
+        ]
+        return x, self._value(states, A, normals), _norms(A)
 
     def _moved(
         self, states: Array, x: list[Array], share: Array, norm: Array
