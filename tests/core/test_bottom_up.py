@@ -289,7 +289,7 @@ def test_the_default_start_for_two_classes_is_the_e_step_at_zero():
 
 def test_bad_arguments_are_named():
     given_ = problem()
-    words, two = "'bottom-up' does not take; use em or evidence or hmc or nuts", two_classes()
+    words, two = "'bottom-up' does not take; use em or evidence or nuts", two_classes()
     refused(words, fit_bottom_up, replace(two, sign=None))
     other = replace(two, hyperprior=HalfHorseshoe(0.1))
     refused("found a half-horseshoe prior", fit_bottom_up, other)

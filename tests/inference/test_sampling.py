@@ -65,7 +65,7 @@ def test_samplers_agree(case):
 BY_HMC = {
     "binary": lambda X, label: pcvm.pcvm_model(X, label, width=1.2, **FREE),
     "width": lambda X, label: pcvm.pcvm_model(X, label, width=WIDTH, **FREE),
-    "several classes": lambda X, _: pcvm.mpcvm_model(X, np.arange(20) % 3, width=1.2),
+    "several classes": lambda X, _: pcvm.mpcvm_model(X, np.arange(20) % 3, width=1.2, **FREE),
     "noise": lambda X, _: pcvm.rvm_model(X, X[:, 0] + 2.0, width=1.2, hyperprior="learned"),
     "weighted rows": lambda X, _: pcvm.rvm_model(
         X, X[:, 0] + 2.0, width=1.2, sample_weight=np.linspace(0.5, 3.0, 20)
