@@ -36,7 +36,7 @@ def table_of(out):
 @pytest.fixture
 def short_chains(monkeypatch):
     """Let `pcvm compare` draw ten times, in this process."""
-    few = {"draws": 10, "method": "gibbs", "max_iter": 100, "cores": 1}
+    few = {"draws": 10, "max_iter": 100, "cores": 1}
 
     def short(model, **options):
         return sample(model, **options | few)

@@ -226,10 +226,8 @@ def _sampled(X: Any, y: Any, seed: int, width: Any, **length: int) -> tuple[Any,
 
     if width == "auto":
         width = float(select(X, y, over=("width",), random_state=seed).width)
-    if len(np.unique(y)) == 2:
-        model = pcvm_model(X, y, width=width, basis="kmeans", signs="both")
-    else:
-        model = mpcvm_model(X, y, width=width)
+    build = pcvm_model if len(np.unique(y)) == 2 else mpcvm_model
+    model = build(X, y, width=width, basis="kmeans", signs="both")
     how: dict[str, Any] = {"progressbar": False, "quiet": True, **length}
     return model, sample(model, random_seed=seed, **how)
 
