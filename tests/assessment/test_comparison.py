@@ -56,10 +56,10 @@ def test_table_rows_are_the_scores_of_the_predictions(fits):
     row = result.table.loc["draws"]
     assert row["log loss"] == pytest.approx(log_loss(label > 0, mean.values))
     assert row["error"] == np.mean((mean.values > 0.5) != (label > 0))
-    # the scale is that of Gamma(1/2, rate), at the mode one
-    rate = posterior["posterior"]["rate"].median().item()
-    assert (row["scale"], row["width"]) == pytest.approx((np.sqrt(rate / 0.5), 1.2))
-    assert result.table.loc["MAP", ["scale", "width"]].tolist() == pytest.approx([1.0, 1.2])
+    for name, tree in {"draws": posterior, "MAP": mode}.items():  # of Gamma(1/2, rate)
+        scale = np.sqrt(tree["posterior"]["rate"].median().item() / 0.5)
+        found = result.table.loc[name, ["scale", "width"]].tolist()
+        assert found == pytest.approx([scale, 1.2])
     coin = result.table.loc["coin"]
     assert (coin["log loss"], coin["1-RMSE"]) == pytest.approx((np.log(2), 0.5))
     assert (coin["AUC"], coin["vectors"]) == (0.5, 7)
