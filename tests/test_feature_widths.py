@@ -89,10 +89,12 @@ def test_one_feature_moves_as_a_scalar_width_does(kernel):
 
 def test_a_model_of_known_widths_remembers_them():
     model = pcvm.pcvm_model(X, LABEL, width=[1.0, 3.0, 2.0])
-    result = map_result(model)
+    result = pcvm.find_map_em(model, hyperparameters="given", progressbar=False)
     found = pcvm.predict(result, X[:4])["predictions"]["latent"].values[0, 0]
     np.testing.assert_allclose(found, result["posterior"]["latent"].values[0, 0, :4], atol=1e-10)
-    estimator = pcvm.PCVMClassifier(width=[1.0, 3.0, 2.0], hyperprior=read(model, "em").hyperprior)
+    estimator = pcvm.PCVMClassifier(
+        width=[1.0, 3.0, 2.0], hyperprior=read(model, "em").given().hyperprior
+    )
     again = clone(estimator).fit(X, LABEL)
     np.testing.assert_allclose(again.decision_function(X[:4]), found, atol=1e-5)
     np.testing.assert_array_equal(again.width_, WIDTHS)
@@ -103,7 +105,7 @@ def test_a_prior_on_the_widths_under_em_and_nuts():
     problem = read(model, "em")
     assert problem.width.shape == (3,)
     assert map_result(model)["posterior"]["width"].dims[2:] == ("feature",)
-    alone = fit_em(problem)
+    alone = fit_em(problem.given())
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     assert float(logp(point_of(model, alone))) == pytest.approx(alone.log_posterior, abs=1e-7)
     few = {"draws": 5, "tune": 5, "chains": 1, "random_seed": 1} | SHALLOW
