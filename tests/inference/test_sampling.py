@@ -216,7 +216,7 @@ def test_how_long_it_takes_is_said_before(method, said, monkeypatch, caplog):
     module = "pcvm_pymc.inference.sampling"
     monkeypatch.setattr(f"{module}.seconds_of", lambda *_: 3e-3)
     for name in ("run_chains", "pm.sample"):
-        monkeypatch.setattr(f"{module}.{name}", lambda *_, **__: full_disk())
+        monkeypatch.setattr(f"{module}.{name}", full_disk)
     caplog.set_level(logging.INFO, "pymc.pcvm_pymc")
     with pytest.raises(OSError, match="No space"):
         pcvm.sample(small(), method=method, cores=4)
