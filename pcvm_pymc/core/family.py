@@ -148,6 +148,10 @@ FAMILY = {
 }
 
 
+#: what the Gibbs sampler takes, see `sampler_of`
+GIBBS_NEEDS = "needed probit or label noise, a gamma prior, signs of two classes, one width, a bias, equal rows"
+
+
 def systems_of(problem: Problem) -> tuple[System, ...]:
     """Return the rows that a problem is one of; none where its pieces fit no row together."""
     return tuple(row for row in FAMILY.values() if row.admits(problem))
@@ -206,9 +210,9 @@ def check_solver(problem: Problem, solver: str) -> None:
         raise ValueError(f"{pieces} are no row of FAMILY together; sample with method='nuts'")
     names = dict.fromkeys(row.name for row in rows)
     allowed = " or ".join(sorted({*taken, "nuts"}))
-    raise ValueError(
-        f"{pieces} are of {' or '.join(names)}, which {solver!r} does not take; use {allowed}"
-    )
+    fault = f"{pieces} are of {' or '.join(names)}, which {solver!r} does not take"
+    needed = f"{GIBBS_NEEDS}, or " if solver == "gibbs" else ""
+    raise ValueError(f"{fault}; {needed}use {allowed}")
 
 
 def check_mode(problem: Problem) -> None:

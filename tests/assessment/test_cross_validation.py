@@ -165,19 +165,23 @@ def test_kfold_keeps_signs_and_likelihood(kind, no_sampler):
     assert found.table.index.tolist() == ["MAP plug-in", "posterior mean"]
 
 
-def test_an_rvm_has_no_mode_and_is_scored_without(monkeypatch):
+def test_an_rvm_under_logit_is_scored_with_the_mode_of_its_unconstrained_weights(monkeypatch):
     X, label = blobs(20, seed=82)
 
     def around(model, **_):
         return drawn_around(pcvm.fit_evidence(model), model)
 
     monkeypatch.setattr("pcvm_pymc.assessment.cross_validation.sample", around)
-    model = pcvm.rvm_model(X, label, likelihood="logit", width=1.2)
-    method, reason = choose_method(model)
-    assert (method, "free weights" in reason) == ("nuts", True)
+    given = {"likelihood": "logit", "width": 1.2, "hyperprior": Hyperprior.plug_in()}
+    model = pcvm.rvm_model(X, label, **given)
+    assert choose_method(model)[0] == "hmc"
     found = kfold(around(model), X, label, cv=2, random_seed=1)
+    assert found.table.index.tolist() == ["MAP plug-in", "posterior mean"]
+    one = found.fold == 1
+    half = map_result(pcvm.rvm_model(X[~one], label[~one], **given))
+    p = found.probability["MAP plug-in"][one]
+    np.testing.assert_allclose(p, expit(latent_draws(half, X[one])[0]), rtol=1e-5)
     p = found.probability["posterior mean"]
-    assert found.table.index.tolist() == ["posterior mean"]
     assert found.elpd.elpd == pytest.approx(np.log(np.where(label > 0, p, 1 - p)).sum())
 
 

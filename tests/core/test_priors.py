@@ -92,10 +92,10 @@ def test_default_scales_the_prior_of_the_latent_function(n, n_features, width, l
 def test_learned_has_more_mass_near_zero_where_weights_have_one_sign():
     X = np.random.default_rng(0).normal(size=(60, 2))
     signs, Phi = np.where(X[:, 0] > 0, 1.0, -1.0), rbf(squared_distances(X, X), 0.7)
-    pairs = np.hstack([Phi, Phi]), np.repeat([1.0, -1.0], 60)
-    found = [Hyperprior.learned(*each) for each in ((Phi, signs), (Phi, None), pairs)]
-    assert [each.c for each in found] == [0.5, 1.0, Hyperprior.plug_in().c]
-    assert not found[0].has_mode
+    found = [Hyperprior.learned(Phi, each) for each in (signs, None)]
+    assert [each.c for each in found] == [0.5, Hyperprior.plug_in().c]
+    assert [each.rate_spread for each in found] == [None, priors.RATE_SPREAD]
+    assert not any(each.has_mode for each in found)
     median = priors.prior_latent_size(np.array([[1.0], [-1.0]]), None, 5.0)  # of 200 draws
     assert median == pytest.approx(student(10).ppf(0.75), rel=0.25)
 

@@ -11,7 +11,7 @@ import pcvm_pymc as pcvm
 from pcvm_pymc import EMOptions, Hyperprior, Start, find_map_em, mpcvm_model, pcvm_model, sample
 from pcvm_pymc.assessment.comparison import convergence
 from pcvm_pymc.experiments.datasets import ripley_mixture
-from pcvm_pymc.inference import chains, results
+from pcvm_pymc.inference import results
 from pcvm_pymc.inference.convergence import judge
 from pcvm_pymc.inference.results import pack
 from pcvm_pymc.model.parts import parts_of
@@ -92,7 +92,7 @@ def test_draws_are_handed_back_with_what_fails_after_them(place, name, method, m
         sample(model, method=method, draws=60, tune=5, **few, **SHORT)
     monkeypatch.undo()
     draws = caught.value.draws
-    latent = draws["posterior"]["latent"].values if method == "nuts" else draws["latent"]
+    latent = draws["posterior"]["latent"].values if method == "nuts" else draws.latent
     assert latent.shape[::2] == (2, 20)
     assert "in the attribute draws" in caught.value.__notes__[0]
 
@@ -108,14 +108,14 @@ def test_one_verdict_on_convergence(caplog):
         ok, width = at in (0, 3), width[..., 0]
         values = {"magnitude": (("basis",), weight), "latent": (("obs",), latent)}
         parts = parts_of(model)
-        tree = pack(model, parts, values | {"width": ((), width)}, {})
+        tree = pack(model, parts, values | {"width": ((), width)}, {}, sampler="Gibbs")
         caplog.clear()
         sampling._report(tree, model, parts)
         found = convergence(tree)
         assert found.ok == ok == (not caplog.messages)
-        assert chains._is_enough({"latent": latent, "width": width}) == ok
+        assert judge({"latent": latent, "width": width}).ok == ok
         if not ok:
-            assert caplog.messages == [str(found)]
+            assert caplog.messages == [str(found) + sampling._OF_SIGNS]
             assert f"latent function, width: worst r-hat {found.rhat:.3f}" in str(found)
 
 
@@ -145,6 +145,6 @@ def test_of_several_classes_a_remedy_is_named(caplog):
         values = {name: (("basis", "class"), away), "latent": (("obs", "class"), away)}
         caplog.clear()
         parts = parts_of(model)
-        sampling._report(pack(model, parts, values, {}), model, parts)
-        assert caplog.text.count("MPCVMClassifier(estimation='posterior')") == remedies
+        sampling._report(pack(model, parts, values, {}, sampler="NUTS"), model, parts)
+        assert caplog.text.count("without signs of the weights") == remedies
         assert "NOT converged" in caplog.text
