@@ -17,7 +17,7 @@ import pandas as pd
 from sklearn.ensemble import RandomForestClassifier
 
 from pcvm_pymc import find_map_em, pcvm_model, predict, sample, select
-from pcvm_pymc.assessment.comparison import scores
+from pcvm_pymc.estimators.measures import scores
 from pcvm_pymc.estimators.multiclass import MPCVMClassifier
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
 from pcvm_pymc.experiments.baselines import gaussian_process
@@ -29,6 +29,7 @@ from pcvm_pymc.experiments.head_to_head import (
     peers,
     stratified_draws,
 )
+from pcvm_pymc.inference.sampling import choose_method
 
 SETS = (
     *("wisconsin_diagnostic:120", "banana:300", "heart:170", "diabetis:300", "german:300"),
@@ -44,10 +45,15 @@ MODELS = {
 }
 
 
+_TRANSITIONS = {"hmc": 1000, "gibbs": 10_000}  # of a chain at most: what a mean over rows needs
+
+
 def mode_and_posterior(model, X_test, y_test) -> dict[str, float]:
     """Return how a mode and a posterior predict, and whether their scales are the same."""
     found = {"mode": find_map_em(model, progressbar=False)}
-    found["posterior"] = sample(model, random_seed=1, progressbar=False, cores=1)
+    most = _TRANSITIONS[choose_method(model)[0]]
+    how = {"random_seed": 1, "progressbar": False, "quiet": True, "cores": 1, "max_iter": most}
+    found["posterior"] = sample(model, draws=250, **how)
     row = {}
     for name, tree in found.items():
         p = predict(tree, X_test)["predictions"]["probability"].mean(("chain", "draw")).values

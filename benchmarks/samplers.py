@@ -1,10 +1,9 @@
-"""Effective draws of the latent function per CPU second: Gibbs, trajectories, each form and sampler of NUTS.
+"""Effective draws of the latent function per CPU second: each row of the family by the samplers that take it.
 
-``OMP_NUM_THREADS=1 uv run python benchmarks/samplers.py run.jsonl [--limit S] [--sizes N ...]
-[--forms TEXT]``
+``OMP_NUM_THREADS=1 PCVM_DATA=... uv run python benchmarks/samplers.py run.jsonl [--limit S] [--only TEXT]``
 
-Each job is a fresh process (compilation counts), killed at the limit; what `run.jsonl` has already is not run
-again.
+Each job is a fresh process that imports, compiles, and draws four chains of 1000, killed at the limit; what
+`run.jsonl` has already is not run again.
 """
 
 import argparse
@@ -14,66 +13,65 @@ from pathlib import Path
 
 from processes import fresh, resumed
 
-SIZES = (100, 250, 500, 1000)
-SETS = ("ripley", "moons")
-WIDTH = 0.64  # of both sets, by 5-fold cross-validation at N = 250, rounded
-MEANS = {"basis": "kmeans"}
-BOTH_SIGNS, ANY_WIDTH = MEANS | {"signs": "both"}, MEANS | {"unknown": True}
-ANY_SIGNS_AND_WIDTH = BOTH_SIGNS | ANY_WIDTH
-#: hyperprior, method ("gibbs", "hmc", "nuts", "pm.sample"), sampler of NUTS, other arguments of the model
-FORMS = {
-    "Gibbs, half-t": ("default", "gibbs", ""),
-    "Gibbs, half-t, scale learned": ("learned", "gibbs", ""),
-    "Gibbs, half-t, scale learned, 30 means": ("learned", "gibbs", "", MEANS),
-    "NUTS, half-t, scale learned, 30 means, nutpie": ("learned", "nuts", "nutpie", MEANS),
-    "HMC, both signs, 30 means": ("learned", "hmc", "", BOTH_SIGNS),
-    "HMC, both signs, 30 means, width unknown": ("learned", "hmc", "", ANY_SIGNS_AND_WIDTH),
-    "NUTS, both signs, 30 means, nutpie": ("learned", "nuts", "nutpie", BOTH_SIGNS),
-    "NUTS, half-t, 30 means, width unknown, PyMC": ("default", "nuts", "pymc", ANY_WIDTH),
-    "NUTS, half-t, 30 means, width unknown, nutpie": ("default", "nuts", "nutpie", ANY_WIDTH),
-    "NUTS, half-t, PyMC": ("default", "nuts", "pymc"),
-    "NUTS, half-t, nutpie": ("default", "nuts", "nutpie"),
-    "NUTS, half-t, numpyro": ("default", "nuts", "numpyro"),
-    "NUTS, half-horseshoe, PyMC": ("horseshoe", "nuts", "pymc"),
-    "NUTS, half-horseshoe, nutpie": ("horseshoe", "nuts", "nutpie"),
-    "NUTS, half-horseshoe, numpyro": ("horseshoe", "nuts", "numpyro"),
-    "plain: explicit precisions, pm.sample": ("joint", "pm.sample", ""),
-}
+TWO = ("moons:100", "moons:200", "moons:500", "heart:170", "crabs_sex:100")
+SEVERAL, NUMBERS = (
+    ("iris:120", "glass:140", "vowel:200"),
+    ("friedman2:200", "airfoil_self_noise:200"),
+)
+MEANS = {"basis": "kmeans", "signs": "both"}
+SMOOTH = {"basis": "kmeans"}  # of regressions, which have no signs
+#: name of a row, its sets, methods of `sample` (a sampler of NUTS by its name), arguments of the model
+ROWS = (
+    ("unconstrained", TWO, ("hmc", "nutpie"), MEANS),
+    ("unconstrained, width unknown", TWO, ("hmc", "nutpie"), MEANS | {"width": "lognormal"}),
+    ("unconstrained, logit", TWO[1::2], ("hmc", "nutpie"), MEANS | {"likelihood": "logit"}),
+    ("unconstrained, label noise", TWO[1::2], ("hmc", "nutpie"), MEANS | {"likelihood": "noise"}),
+    ("signs of labels", TWO, ("gibbs", "nutpie", "pymc"), {}),
+    ("signs of labels, logit", TWO[1::2], ("nutpie", "pymc"), {"likelihood": "logit"}),
+    ("unconstrained, classes", SEVERAL, ("hmc", "nutpie"), MEANS),
+    ("signs of labels, classes", SEVERAL, ("nutpie", "pymc"), {}),
+    ("regression", NUMBERS, ("hmc", "nutpie"), SMOOTH),
+    ("regression, Student-t", NUMBERS, ("hmc", "nutpie"), SMOOTH | {"likelihood": "student-t"}),
+    ("regression, weights of rows", NUMBERS, ("hmc", "nutpie"), SMOOTH | {"weighted": True}),
+)
 
 
 def data(name, n):
-    """Return inputs and labels."""
+    """Return standardised inputs of some rows, labels or targets, and how many classes (0: targets)."""
+    import numpy as np
     from sklearn.datasets import make_moons
 
-    from pcvm_pymc.experiments.datasets import ripley_mixture
+    from pcvm_pymc.experiments.datasets import load
 
-    if name == "ripley":
-        return ripley_mixture(n, random_state=1)
-    X, y = make_moons(n, noise=0.25, random_state=1)
-    return X, 2.0 * y - 1.0
+    if name == "moons":
+        X, y = make_moons(n, noise=0.25, random_state=1)
+    else:
+        loaded = load(name, random_state=0)
+        some = np.random.default_rng(1).permutation(len(loaded.X))[:n]
+        X, y = loaded.X[some], loaded.y[some]
+    X, numbers = (X - X.mean(axis=0)) / X.std(axis=0).clip(1e-9), f"{name}:{n}" in NUMBERS
+    return X, (y - y.mean()) / y.std() if numbers else y, 0 if numbers else len(np.unique(y))
 
 
-def drawn(name, n, form):
+def drawn(at, method, row):
     """Sample once; return what the chains say."""
-    import pymc as pm
+    import numpy as np
 
-    from pcvm_pymc import HalfHorseshoe, pcvm_model, sample
+    from pcvm_pymc import mpcvm_model, pcvm_model, rvm_model, sample
+    from pcvm_pymc.core.pieces.likelihoods import NoisyProbit
     from pcvm_pymc.inference.convergence import convergence
 
-    prior, method, sampler, *choices = FORMS[form]
-    options = dict(*choices)
-    X, y = data(name, n)
-    width = pm.LogNormal.dist(0.0, 0.7) if options.pop("unknown", False) else WIDTH
-    hyperprior = {"joint": "default", "horseshoe": HalfHorseshoe.default(n, n)}.get(prior, prior)
-    precision = "joint" if prior == "joint" else "marginal"
-    model = pcvm_model(X, y, width=width, hyperprior=hyperprior, precision=precision, **options)
-    if method == "pm.sample":
-        with model:
-            tree = pm.sample(progressbar=False, random_seed=1, quiet=True)
-    else:
-        tree = sample(
-            model, method=method, nuts_sampler=sampler or None, progressbar=False, random_seed=1
-        )
+    options = next(dict(options) for name, _, _, options in ROWS if name == row)
+    name, n = at.split(":")
+    X, y, n_classes = data(name, int(n))
+    if options.get("likelihood") == "noise":
+        options["likelihood"] = NoisyProbit(0.05)
+    if options.pop("weighted", False):
+        options["sample_weight"] = np.random.default_rng(2).integers(1, 4, len(X)).astype(float)
+    build = {0: rvm_model, 2: pcvm_model}.get(n_classes, mpcvm_model)
+    model = build(X, y, **options)
+    how = {"method": method} if method in ("gibbs", "hmc") else {"nuts_sampler": method}
+    tree = sample(model, progressbar=False, quiet=True, random_seed=1, cores=1, **how)
     found = convergence(tree)
     numbers = {"ESS": found.ess, "r-hat": found.rhat, "divergences": found.divergences}
     return {key: float(value) for key, value in numbers.items()}
@@ -83,25 +81,25 @@ def main():
     """Run what is missing, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("path", type=Path)
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds of a job")
-    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
-    parser.add_argument("--forms", default="", help="only the forms whose name contains this")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds of a job")
+    parser.add_argument("--only", default="", help="rows whose name contains this")
     options = parser.parse_args()
 
-    def measure(name, n, form):
+    def measure(at, method, row):
         began, before = time.perf_counter(), os.times()
-        found = fresh(drawn, name, n, form, limit=options.limit)
-        row = {"set": name, "N": n, "form": form}
+        found = fresh(drawn, at, method, row, limit=options.limit)
         if isinstance(found, str):
-            return row | {"failed": found}
+            return {"failed": found}
         cpu = sum(os.times()[2:4]) - sum(before[2:4])  # of processes that have been waited for
         found |= {"CPU s": cpu, "s": time.perf_counter() - began}
-        return row | found | {"ESS / CPU s": found["ESS"] / cpu}
+        return found | {"ESS / CPU s": found["ESS"] / cpu}
 
-    forms = [form for form in FORMS if options.forms in form]
-    jobs = [(name, n, form) for n in options.sizes for name in SETS for form in forms]
-    table = resumed(options.path, jobs, measure).drop(columns="job")
-    print(table.sort_values(["set", "N"]).to_string(float_format="{:.4g}".format, na_rep=""))
+    rows = [row for row in ROWS if options.only in row[0]]
+    jobs = [
+        (at, method, name) for name, sets, methods, _ in rows for at in sets for method in methods
+    ]
+    table = resumed(options.path, jobs, measure)
+    print(table.to_string(float_format="{:.4g}".format, na_rep="", index=False))
 
 
 if __name__ == "__main__":

@@ -328,6 +328,20 @@ RETIRED = {
     r"house of pieces": "say what changed",
 }
 WORDS = re.compile("|".join(rf"(?P<w{i}>\b{word}\b)" for i, word in enumerate(RETIRED)), re.I)
+SCRIPTS = [
+    path for room in ("benchmarks", "docs", "notebooks") for path in (ROOT / room).glob("*.py")
+]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_scripts_find_what_they_import(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pcvm_pymc"):
+            for name in (name.name for name in node.names):
+                module = importlib.import_module(node.module)
+                assert hasattr(module, name) or importlib.import_module(f"{node.module}.{name}")
+
+
 LINTED = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
 LINTED = [*LINTED, *sorted(DOCS.glob("**/*.md"))]
 GENERATED = {"generated", "_build", "notebooks"}

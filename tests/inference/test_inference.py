@@ -7,8 +7,7 @@ import pytest
 from problems import blobs, interrupted, refused
 from runs import SHALLOW
 
-import pcvm_pymc as pcvm
-from pcvm_pymc import EMOptions, Hyperprior, Start, find_map_em, mpcvm_model, pcvm_model, sample
+from pcvm_pymc import EMOptions, Hyperprior, Start, find_map_em, pcvm_model, sample
 from pcvm_pymc.assessment.comparison import convergence
 from pcvm_pymc.experiments.datasets import ripley_mixture
 from pcvm_pymc.inference import results
@@ -97,25 +96,27 @@ def test_draws_are_handed_back_with_what_fails_after_them(place, name, method, m
     assert "in the attribute draws" in caught.value.__notes__[0]
 
 
-def test_one_verdict_on_convergence(caplog):
+@pytest.mark.parametrize(("kind", "remedy"), [("magnitude", sampling._OF_SIGNS), ("weight", "")])
+def test_one_verdict_on_convergence(kind, remedy, caplog):
     """Of the latent function, the width and the likelihood: single weights mix worse, and may."""
     draws = np.random.default_rng(0).normal(size=(4, 500, 3))
     away = draws + np.arange(4)[:, None, None]
     X, label = blobs(3, seed=1)
-    model = pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5), basis=X, signs=label)
+    signs = label if kind == "magnitude" else "both"
+    model = pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5), basis=X, signs=signs)
+    parts = parts_of(model)
     for at in range(4):
         weight, latent, width = (away if i == at else draws for i in range(3))
         ok, width = at in (0, 3), width[..., 0]
-        values = {"magnitude": (("basis",), weight), "latent": (("obs",), latent)}
-        parts = parts_of(model)
-        tree = pack(model, parts, values | {"width": ((), width)}, {}, sampler="Gibbs")
+        values = {kind: (("basis",), weight), "latent": (("obs",), latent), "width": ((), width)}
+        tree = pack(model, parts, values, {}, sampler="Gibbs")
         caplog.clear()
         sampling._report(tree, model, parts)
         found = convergence(tree)
         assert found.ok == ok == (not caplog.messages)
         assert judge({"latent": latent, "width": width}).ok == ok
         if not ok:
-            assert caplog.messages == [str(found) + sampling._OF_SIGNS]
+            assert caplog.messages == [f"{found}{remedy}"]
             assert f"latent function, width: worst r-hat {found.rhat:.3f}" in str(found)
 
 
@@ -132,19 +133,3 @@ def test_scores_of_several_classes_are_judged_by_their_differences():
     assert not judge(
         {"latent": scores[..., 0] + chain[..., 0]}
     ).ok  # of one score, nothing is left out
-
-
-def test_of_several_classes_a_remedy_is_named(caplog):
-    X, label = blobs(6, seed=1)[0], np.arange(6) % 3
-    away = np.arange(4.0)[:, None, None, None] * np.array([1.0, -1.0, 0.0]) + np.zeros(
-        (4, 200, 6, 3)
-    )
-    away += np.random.default_rng(0).normal(size=away.shape)
-    for build, name, remedies in ((mpcvm_model, "magnitude", 1), (pcvm.mrvm_model, "weight", 0)):
-        model = build(X, label, width=1.0)
-        values = {name: (("basis", "class"), away), "latent": (("obs", "class"), away)}
-        caplog.clear()
-        parts = parts_of(model)
-        sampling._report(pack(model, parts, values, {}, sampler="NUTS"), model, parts)
-        assert caplog.text.count("without signs of the weights") == remedies
-        assert "NOT converged" in caplog.text
