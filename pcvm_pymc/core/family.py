@@ -65,14 +65,11 @@ class System:
 
     def admits(self, problem: Problem) -> bool:
         """Whether a problem's pieces are the row's."""
-        return (
-            problem.likelihood.name in self.likelihoods
-            and problem.hyperprior.name in self.priors
-            and (
-                problem.is_signed == (self.signs is not None)
-                or (self.any_sign and not problem.is_signed)
-            )
-        )
+        if problem.likelihood.name not in self.likelihoods:
+            return False
+        signs_fit = problem.is_signed == (self.signs is not None)
+        free_fit = self.any_sign and not problem.is_signed
+        return problem.hyperprior.name in self.priors and (signs_fit or free_fit)
 
 
 #: The systems by name: `System` of each row.

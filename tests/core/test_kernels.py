@@ -60,18 +60,18 @@ X, Z = RNG.normal(size=(12, 3)), RNG.normal(size=(7, 3))
 
 
 def test_the_rbf_is_scikit_learns_and_pymcs():
-    of_gamma = kernels.design_matrix("rbf", X, Z, 0.37**-0.5)
+    of_gamma = kernels.as_kernel("rbf", 0.37**-0.5)(X, Z)
     np.testing.assert_allclose(of_gamma, rbf_kernel(X, Z, gamma=0.37), rtol=1e-12)
-    of_scale = kernels.design_matrix("rbf", X, Z, np.sqrt(2.0) * 1.3)
+    of_scale = kernels.as_kernel("rbf", np.sqrt(2.0) * 1.3)(X, Z)
     np.testing.assert_allclose(of_scale, pm.gp.cov.ExpQuad(3, ls=1.3).full(X, Z).eval(), rtol=1e-12)
 
 
 def test_the_laplacian_is_scikit_learns():
     rng = np.random.default_rng(0)
     X, Z, width = rng.normal(size=(9, 3)), rng.normal(size=(5, 3)), np.array([0.5, 2.0, 1.0])
-    found = kernels.design_matrix("laplacian", X, Z, 1.7)
+    found = kernels.as_kernel("laplacian", 1.7)(X, Z)
     np.testing.assert_allclose(found, laplacian_kernel(X, Z, gamma=1 / 1.7), rtol=1e-13)
-    found = kernels.design_matrix("laplacian", X, Z, width)
+    found = kernels.as_kernel("laplacian", width)(X, Z)
     np.testing.assert_allclose(found, laplacian_kernel(X / width, Z / width, gamma=1), rtol=1e-13)
     apart = np.abs(X[:, None] - X).sum(axis=-1)
     wanted = np.median(apart[np.triu_indices(9, 1)])
@@ -86,7 +86,7 @@ def test_distances_survive_a_far_offset():
 
 @pytest.mark.parametrize("width", [1e-200, 1e200])
 def test_extreme_widths_do_not_overflow(width):
-    Phi = kernels.rbf(kernels.squared_distances(X, X), width)
+    Phi = RBF(width).of_distances(kernels.squared_distances(X, X).copy())
     np.testing.assert_array_equal(Phi, np.eye(12) if width < 1 else np.ones((12, 12)))
 
 
@@ -98,11 +98,11 @@ BAD_KERNELS = [
 
 
 def test_a_callable_kernel_is_checked():
-    found = kernels.design_matrix(lambda A, B, width: A @ B.T / width, X, Z, 2.0)
+    found = kernels.as_kernel(lambda A, B, width: A @ B.T / width, 2.0)(X, Z)
     np.testing.assert_array_equal(found, X @ Z.T / 2)
     np.testing.assert_array_equal(kernels.as_kernel(linear)(X, Z), X @ Z.T)
     for kernel, words in BAD_KERNELS:
-        refused(words, kernels.design_matrix, kernel, X, Z, 1.0)
+        refused(words, lambda kernel: kernels.as_kernel(kernel, 1.0)(X, Z), kernel)
 
 
 def test_scales_of_the_data():
@@ -129,7 +129,7 @@ def test_linear_spline_is_the_papers_and_indefinite_for_inputs_of_both_signs():
     assert np.linalg.eigvalsh(kernels.LinearSpline()(both, both)).min() < -1
     plane = np.random.default_rng(0).uniform(size=(5, 2))
     product = np.prod([kernels.LinearSpline()(each, each) for each in plane.T[:, :, None]], axis=0)
-    np.testing.assert_allclose(kernels.design_matrix("linear-spline", plane, plane, 9.0), product)
+    np.testing.assert_allclose(kernels.as_kernel("linear-spline", 9.0)(plane, plane), product)
 
 
 # --- ranks of columns: identities of the map, and which columns have one --------------------------

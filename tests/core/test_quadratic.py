@@ -16,7 +16,7 @@ from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.nonnegative import ridge_solve, solve_nonnegative
 from pcvm_pymc.core.penalised import penalised_mode
 from pcvm_pymc.core.pieces.centres import class_signs
-from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit, StudentT
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem
@@ -193,7 +193,7 @@ def test_what_single_precision_cannot_hold_is_solved_in_double(factor):
 
 def test_a_fit_in_single_precision_ends_where_that_in_double_does(monkeypatch):
     X, label = ripley_mixture(300, random_state=0)
-    given_ = Problem(rbf(squared_distances(X, X), 0.6), label, label.copy(), Hyperprior.plug_in())
+    given_ = Problem(RBF(0.6)(X, X), label, label.copy(), Hyperprior.plug_in())
     options = EMOptions(tol=1e-9)
     single = fit_em(given_, None, options)
     monkeypatch.setattr(gram_module, "_SINGLE_FROM", 10_000)
@@ -220,7 +220,7 @@ def random_problem(likelihood, bias, signed, seed):
     sign = None
     if signed and likelihood.targets != "numbers":
         sign = class_signs(label, 3) if several else label.copy()
-    Phi = rbf(squared_distances(X, X), median_distance(X))
+    Phi = RBF(median_distance(X))(X, X)
     gamma = float(np.exp(rng.uniform(-2.0, 2.0)))
     return Problem(Phi, label, sign, Laplace(gamma), likelihood, bias=bias)
 

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from problems import SEEDS, blobs, fixed_rng, refused
 
 from pcvm_pymc.core.pieces.centres import class_signs
-from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Probit
 from pcvm_pymc.core.pieces.probit import ndtr
 from pcvm_pymc.core.projection import Submodel, Target, default_sizes, project_path
@@ -22,7 +22,7 @@ def labels(n=40, n_basis=12, seed=0, **kwargs):
     """Return a projection of random smooth probabilities onto RBFs at the first rows."""
     rng = fixed_rng(seed)
     X, label = blobs(n, seed=seed, fixed=True)
-    Phi = rbf(squared_distances(X, X[:n_basis]), median_distance(X))
+    Phi = RBF(median_distance(X))(X, X[:n_basis])
     probability = ndtr(1.5 * np.sin(X[:, 0]) + X[:, 1] * rng.normal())
     return Target(Phi, label[:n_basis], probability, **kwargs)
 
@@ -36,7 +36,7 @@ def classes(seed=0, *, n=30, n_basis=10, n_classes=3, **kwargs):
     probability = likelihood.probability(latent)
     probability /= probability.sum(axis=1, keepdims=True)
     own = np.array([rng.choice(n_classes, p=each) for each in probability])
-    Phi = rbf(squared_distances(X, X[:n_basis]), median_distance(X))
+    Phi = RBF(median_distance(X))(X, X[:n_basis])
     signs = class_signs(own[:n_basis], n_classes)
     return Target(Phi, signs, probability, likelihood=likelihood, **kwargs)
 
@@ -313,7 +313,7 @@ def test_classes_that_are_never_taken_for_each_other():
     probability[np.arange(32), own] = share
     probability[np.arange(32), own ^ 1] = 1 - share
     X = rng.normal(size=(32, 2)) + 30.0 * (own >= 2)[:, None]
-    Phi = rbf(squared_distances(X, X), 20.0)
+    Phi = RBF(20.0)(X, X)
     problem = Target(Phi, class_signs(own, 4), probability, likelihood=MultinomialProbit(4))
     path = project_path(problem, range(13))
     assert (np.diff(path.objective) <= 0).all()

@@ -133,12 +133,8 @@ def fit_em(
     return EMResult(**vars(state), status=status, n_iter=len(trace) - 1, trace=columns, rate=rate)
 
 
-def iterate(
-    problem: Problem, start: Start | EMState, options: EMOptions | None = None
-) -> Iterator[EMState]:
+def iterate(problem: Problem, start: Start, options: EMOptions | None = None) -> Iterator[EMState]:
     """Yield the state after each EM iteration, without end; the caller stops."""
-    if isinstance(start, EMState):
-        start = Start(start.weight, start.bias)
     machine = _Machine(problem, options or EMOptions(), start)
     point = machine.first
     while True:

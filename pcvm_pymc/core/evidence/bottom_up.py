@@ -127,23 +127,18 @@ class Bases:
             self._row_weight = np.ones(n_obs) if weight is None else weight
             self.columns = np.hstack([problem.Phi, np.ones((n_obs, self.n_columns - n_basis))])
             self.square = np.einsum("i,ij,ij->j", self._row_weight, self.columns, self.columns)
+        # of several scores the first responses are the likelihood's own, of one score those at weights of
+        # zero, where the slopes have them; of a streamed design the Gram matrix comes with them
+        likelihood = problem.likelihood
+        terms = FirstResponses(likelihood) if n_scores > 1 else likelihood.terms
+        self.respond(*self._at, terms, gram="unit")
+        self.rhs *= self.beta if n_scores > 1 else 1.0
 
     def products(self, n: int) -> Array:
         """Return ``Phi' W phi_n``, shape (n_columns,)."""
         if n not in self._products:
             self._products[n] = (self._row_weight * self.columns[:, n]) @ self.columns
         return self._products[n]
-
-    def begin(self) -> None:
-        """Compute the responses of the first epoch; of a streamed design the Gram matrix comes with them.
-
-        Those of several scores are the likelihood's own, of one score those at weights of zero, where the
-        slopes have them.
-        """
-        likelihood, multi_score = self.problem.likelihood, self.problem.n_scores > 1
-        terms = FirstResponses(likelihood) if multi_score else likelihood.terms
-        self.respond(*self._at, terms, gram="unit")
-        self.rhs *= self.beta if multi_score else 1.0
 
     def respond(self, weight: Array, bias: Array, terms: Any, *, gram: str = "none") -> None:
         """Compute the responses at weights, shape (n_basis, n_scores), and biases.
@@ -333,7 +328,6 @@ class Search:
     def __init__(self, problem: Problem, options: BottomUpOptions) -> None:
         self.problem, self.options = problem, options
         self.bases = Bases(problem)
-        self.bases.begin()
         n_basis, n_scores = problem.Phi.shape[1], problem.n_scores
         self.sign = None
         if problem.sign is not None:  # of all columns: zero for the constant, which is free

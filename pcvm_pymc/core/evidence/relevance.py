@@ -10,14 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.evidence.active_set import (
-    ActiveSet,
-    Model,
-    gains,
-    posterior,
-    posterior_of,
-    scanned,
-)
+from pcvm_pymc.core.evidence.active_set import ActiveSet, Model, gains, posterior_of, scanned
 from pcvm_pymc.core.evidence.columns import Columns, DenseColumns, Index
 from pcvm_pymc.core.evidence.problem import (
     NOISE_FLOOR,
@@ -368,7 +361,7 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
     mean, last, since, noise_moves = None, -np.inf, 0, False
     while len(trace) <= options.max_iter:
         likelihood = problem.likelihood.with_noise(noise)
-        end = posterior(columns.take(index), alpha, problem.centred, likelihood, mean)
+        end = posterior_of(columns, (index, alpha, mean), problem.centred, likelihood)
         trace.append((end.log_evidence, len(index), noise))
         PROGRESS.debug("sweep %d, log evidence %.6g", len(trace), end.log_evidence)
         model = index, alpha, end.mean

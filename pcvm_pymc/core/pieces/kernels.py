@@ -59,8 +59,9 @@ class Radial(KernelPiece):
     order: ClassVar[int] = 2
 
     def profile(self, square: Array) -> Array:
-        """Return g(s) for s >= 0, shape of `square`, which may be overwritten."""
-        raise NotImplementedError
+        """Return g(s) = exp(-s) for s >= 0, in place of `square`, which is overwritten."""
+        np.negative(square, out=square)
+        return np.exp(square, out=square)
 
     def of_distances(self, distance: Array) -> Array:
         """Return g(distance / width^order) at one width, shape of `distance`, which is overwritten."""
@@ -85,11 +86,6 @@ class RBF(Radial):
 
     name: ClassVar[str] = "rbf"
 
-    def profile(self, square: Array) -> Array:
-        """Return exp(-s)."""
-        np.negative(square, out=square)
-        return np.exp(square, out=square)
-
 
 @dataclass(frozen=True)
 class Laplacian(Radial):
@@ -100,7 +96,6 @@ class Laplacian(Radial):
 
     name: ClassVar[str] = "laplacian"
     order: ClassVar[int] = 1
-    profile = RBF.profile
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,32 +302,6 @@ def distances(X: Array, Z: Array, order: int) -> Array:
 def squared_distances(X: Array, Z: Array) -> Array:
     """Return ||x_i - z_j||^2, shape (n_obs, n_basis)."""
     return distances(X, Z, 2)
-
-
-def rbf(squared_distance: Array, width: float) -> Array:
-    """Return exp(-D / width^2) (Chen et al. 2009 eq. 13), shape of `squared_distance`."""
-    return RBF(width).of_distances(np.array(squared_distance, dtype=float))
-
-
-def design_matrix(kernel: Kernel, X: Array, centres: Array, width: Any = None) -> Array:
-    """Return Phi, shape (n_obs, n_basis): each basis function at each row of `X`.
-
-    Parameters
-    ----------
-    kernel : str, callable or KernelPiece
-        See `as_kernel`.
-    X : ndarray, shape (n_obs, n_features)
-    centres : ndarray, shape (n_basis, n_features)
-    width : float, optional
-        Width of the basis functions, in the unit of `X`.
-
-    Raises
-    ------
-    ValueError
-        If the kernel is not known, or returns a matrix of another shape or with values that are
-        not finite.
-    """
-    return as_kernel(kernel, width)(X, centres)
 
 
 # --- features other than kernels -----------------------------------------------------------------

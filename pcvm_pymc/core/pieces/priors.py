@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -298,7 +297,6 @@ class Laplace:
     has_mode: ClassVar[bool] = True
     holds_zeros: ClassVar[bool] = True
     holds_zero_bias: ClassVar[bool] = True
-    rate_shape: ClassVar[None] = None
     learns_rate: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -382,7 +380,6 @@ class HalfHorseshoe:
     name: ClassVar[str] = "half-horseshoe"
     is_proper: ClassVar[bool] = True
     has_mode: ClassVar[bool] = False
-    rate_shape: ClassVar[None] = None
     learns_rate: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -474,12 +471,5 @@ def _log_mixture_density[T: (Array, np.float64)](value: T, shape: float, rate: f
     """Return the log density of a Student-t, as a Gamma mixture of normals; scale-free for rate 0."""
     if rate == 0:
         return -(2 * shape + 1) * np.log(np.maximum(np.abs(value), WEIGHT_CUTOFF))
-    constant = _mixture_constant(shape, rate)
+    constant = gammaln(shape + 0.5) - gammaln(shape) - 0.5 * (_LOG_2PI + np.log(rate))
     return constant - (shape + 0.5) * np.log1p(value * value / (2 * rate))
-
-
-@cache
-def _mixture_constant(shape: float, rate: float) -> np.float64:
-    """Return the logarithm of what normalises it: as long to compute as the density of 100 weights."""
-    out: np.float64 = gammaln(shape + 0.5) - gammaln(shape) - 0.5 * (_LOG_2PI + np.log(rate))
-    return out

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import entr
 
@@ -14,9 +13,7 @@ from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.multinomial import FractionalTerms, fractional_terms
 from pcvm_pymc.core.pieces.probit import Array, inverse_mills
-from pcvm_pymc.core.quadratic import BorderedGram, Mask, QuadraticModel, add_products
-
-type Columns = NDArray[np.intp]
+from pcvm_pymc.core.quadratic import BorderedGram, Index, Mask, QuadraticModel, add_products
 
 _LEAST_SHARE = 1e-15  # mean probability of a class, below which the class cannot be fitted
 _MAX_NEWTON = 100  # steps, a guard: `tol` ends them
@@ -175,7 +172,7 @@ class Submodel:
         Divergence and ridge.
     """
 
-    columns: Columns
+    columns: Index
     weight: Array
     bias: Any
     latent: Array = field(repr=False)
@@ -199,7 +196,7 @@ class _Point(NamedTuple):
 class _Newton:
     """Newton's equations for the weights on some columns, and the biases, in units of the ridge."""
 
-    def __init__(self, target: Target, columns: Columns, weight: Array, bias: Any) -> None:
+    def __init__(self, target: Target, columns: Index, weight: Array, bias: Any) -> None:
         self.target, free, n_scores = target, target.free[columns], target.n_scores
         flat = np.zeros(n_scores)
         flat[: n_scores > 1] = np.inf  # of several biases the first is zero
