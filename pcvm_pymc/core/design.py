@@ -25,7 +25,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import LARGEST_CHUNK, one_blas_thread
 from pcvm_pymc.core.pieces.row_weights import against_rest, plain_target, row_weight
-from pcvm_pymc.core.quadratic import Index, add_products
+from pcvm_pymc.core.quadratic import add_products
 
 #: where rows and labels lie: `ArrayRows`, or any class with its `n_obs`, `sums` and `against_rest`
 type Rows = Any
@@ -259,10 +259,6 @@ class StreamedDesign:
     def shape(self) -> tuple[int, int]:
         """Numbers of rows and bases."""
         return self.rows.n_obs, len(self.centres)
-
-    def take(self, columns: Index) -> "StreamedDesign":
-        """Return the design of some of the bases."""
-        return replace(self, centres=self.centres[columns])
 
     def sums(
         self,

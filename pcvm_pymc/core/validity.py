@@ -234,9 +234,7 @@ def pcvm_validity(
     rows, bias = [(kernel(X, points[active]), problem.label)], np.array([result.bias])
     precision = prior.weight_precision(weight)[:, None]
     of_bias = np.array([problem.bias_precision(result.bias)])
-    model = QuadraticModel.at(
-        rows, likelihood, weight[:, None], bias, precision=precision, bias_precision=of_bias
-    )
+    model = QuadraticModel(weight[:, None], bias, precision, of_bias).over(rows, likelihood)
     determined = np.clip(1.0 - np.diag(model.inverse)[: len(active)], 0.0, 1.0)
     fit = problem.label, every, result.latent, determined
     return kernel_validity(X, *fit, kernel=kernel, likelihood=likelihood, centres=centres)

@@ -45,8 +45,7 @@ def test_covariance_of_latent_values_by_the_whole_matrix(likelihood):
     covariance[np.ix_(kept, kept)] = np.linalg.inv(matrix)
     wanted = np.einsum("na,cadb,nb->ncd", new, covariance.reshape(C, 4, C, 4), new)
     parts = [(design[:8], target[:8]), (design[8:], target[8:])]
-    given_ = {"precision": precision, "bias_precision": np.full(C, np.inf)}
-    model = QuadraticModel.at(parts, likelihood, theta, bias, **given_)
+    model = QuadraticModel(theta, bias, precision, np.full(C, np.inf)).over(parts, likelihood)
     mean, found = model.latent(new)
     np.testing.assert_allclose(mean, new @ theta + bias)
     np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-14)
@@ -55,9 +54,9 @@ def test_covariance_of_latent_values_by_the_whole_matrix(likelihood):
 
 
 def test_a_matrix_that_is_singular_to_rounding_is_factored_all_the_same():
-    ends = {"precision": np.full((2, 1), 1e-20), "bias_precision": np.full(1, np.inf)}
+    ends = np.full((2, 1), 1e-20), np.full(1, np.inf)
     parts = [(np.ones((4, 2)), np.zeros(4))]  # two columns that are one
-    model = QuadraticModel.at(parts, Normal(1.0), np.zeros((2, 1)), np.zeros(1), **ends)
+    model = QuadraticModel(np.zeros((2, 1)), np.zeros(1), *ends).over(parts, Normal(1.0))
     factor = np.tril(model.factor)
     np.testing.assert_allclose(factor @ factor.T, 4e20, rtol=1e-7)
     assert np.diag(factor).min() > 0

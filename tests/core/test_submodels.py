@@ -41,9 +41,13 @@ def classes(seed=0, *, n=30, n_basis=10, n_classes=3, **kwargs):
     return Target(Phi, signs, probability, likelihood=likelihood, **kwargs)
 
 
+def terms_of(problem, latent):
+    return row_terms(problem.likelihood, latent, problem.probability)
+
+
 def slopes(problem, model):
     """Return the derivative of the objective in every weight, shape (n_basis, n_scores), and bias."""
-    residual = problem.mass[:, None] * problem.terms(model.latent).score
+    residual = problem.mass[:, None] * terms_of(problem, model.latent).score
     gradient = problem.penalty[:, None] * dense(problem, model) - problem.Phi.T @ residual
     return gradient, -residual.sum(axis=0)
 
@@ -130,7 +134,11 @@ def test_gains_are_half_of_raos_statistics(several):
     problem = replace(classes(ridge=0.3), sign=None) if several else labels(ridge=0.3)
     model, Phi = fit_submodel(problem, [1, 4]), problem.Phi
     Z = np.column_stack([Phi, np.ones(len(Phi))])
-    terms, gain, n = problem.terms(model.latent), addition_gains(problem, model), len(Z.T)
+    terms, gain, n = (
+        terms_of(problem, model.latent),
+        addition_gains(problem, model),
+        len(Z.T),
+    )
     own = np.arange(several, problem.n_scores)  # the first class has none
     H = np.einsum("i,ij,icd,ik->cjdk", problem.mass, Z, terms.hessian[:, own][:, :, own], Z)
     H = H.reshape(n * len(own), -1) + np.diag(np.tile(np.append(problem.penalty, 0), len(own)))
@@ -165,7 +173,7 @@ def test_derivatives_of_the_divergence(seed, n_classes):
     probability[0] = np.eye(n_classes)[0]  # a label that is certain
     signs, piece = class_signs(np.zeros(1, int), n_classes), MultinomialProbit(n_classes)
     problem = Target(np.ones((n, 1)), signs, probability, rng.uniform(0.1, 1, n), likelihood=piece)
-    terms = problem.terms(latent)
+    terms = terms_of(problem, latent)
     h = 1e-4
     for i in range(n):
         for c in range(n_classes):
@@ -174,7 +182,7 @@ def test_derivatives_of_the_divergence(seed, n_classes):
             above, below = (problem.divergence(latent + k * step) for k in (1, -1))
             slope = problem.mass[i] * terms.score[i, c]
             assert -(above - below) / (2 * h) == pytest.approx(slope, abs=1e-6)
-            up, down = (problem.terms(latent + k * step).score[i] for k in (1, -1))
+            up, down = (terms_of(problem, latent + k * step).score[i] for k in (1, -1))
             assert_allclose(-(up - down) / (2 * h), terms.hessian[i, c], atol=1e-5)
 
 

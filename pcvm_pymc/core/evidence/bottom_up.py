@@ -310,13 +310,9 @@ class Machine:
         gram[:-1, :-1] = cross[:, index]
         if has_bias:
             gram[-1, :-1], gram[-1, -1] = cross[:, n_basis], beta * float(square[n_basis])
-        weight, bias = solve_nonnegative(
-            BorderedGram(gram),
-            sign[index] * scale[is_basis],
-            float(scale[~is_basis][0]) if has_bias else 0.0,
-            (rhs[index], float(rhs[n_basis]) if has_bias else 0.0),
-            np.ones(len(index), dtype=bool),
-        )
+        ends = (float(scale[~is_basis][0]), float(rhs[n_basis])) if has_bias else (0.0, 0.0)
+        given = BorderedGram(gram), sign[index] * scale[is_basis], ends[0], (rhs[index], ends[1])
+        weight, bias = solve_nonnegative(*given, np.ones(len(index), dtype=bool))
         out = np.zeros(n_basis)
         out[index] = weight
         return out, bias
@@ -429,15 +425,11 @@ def fit_bottom_up(problem: Problem, options: BottomUpOptions | None = None) -> E
     if options.momentum or options.is_rough:  # at the weights themselves, to all digits
         search.bases.respond(search.weight, search.bias, problem.likelihood.terms)
         trace[-1] = (search.log_posterior(), *trace[-1][1:])
-    end = search.weight, search.bias, search.bases.latent
-    weight, bias, latent = (each if problem.n_scores > 1 else each[..., 0] for each in end)
-    return EMResult(
-        weight=weight,
-        bias=bias if problem.n_scores > 1 else float(bias),
-        width=problem.width,
-        latent=latent,
-        log_posterior=trace[-1][0],
-        status=Status.EMPTY_MODEL if n_active == 0 else status,
-        n_iter=n_iter,
-        trace=EMTrace(*(np.asarray(column) for column in zip(*trace, strict=True))),
-    )
+    bias: Any = search.bias
+    weight, latent = search.weight, search.bases.latent
+    if problem.n_scores == 1:
+        weight, bias, latent = weight[:, 0], float(bias[0]), latent[:, 0]
+    at = weight, bias, problem.width, latent, trace[-1][0]
+    status = Status.EMPTY_MODEL if n_active == 0 else status
+    ends = EMTrace(*(np.asarray(column) for column in zip(*trace, strict=True)))
+    return EMResult(*at, status, n_iter, ends)

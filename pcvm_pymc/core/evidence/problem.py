@@ -30,9 +30,8 @@ from pcvm_pymc.core.problem import Ended, Problem, Status
 
 _NORMAL = 1.4826  # standard deviation over the median distance from the centre, if normal
 NOISE_FLOOR = 1e-4  # of the targets' standard deviation: below, rounding decides on the bases
-_LIKELIHOODS = tuple(
-    name for row in FAMILY.values() if "evidence" in row.solvers for name in row.likelihoods
-)
+_ROWS = [row for row in FAMILY.values() if "evidence" in row.solvers]
+_LIKELIHOODS = tuple(name for row in _ROWS for name in row.likelihoods)
 
 
 @dataclass(frozen=True, init=False)

@@ -354,11 +354,12 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
         )
     noise, free = start_noise(problem, options), problem.noise_is_estimated
     # all bases with equal precisions, the latent function varying as the targets do
-    index = np.flatnonzero(columns.square)
+    index: Any = np.flatnonzero(columns.square)
     variance = problem.target_scale**2 if problem.likelihood.targets == "numbers" else 1.0
     alpha = np.full(len(index), max(len(index), 1) / (problem.total * variance))
     trace: list[tuple[float, int, float]] = []
-    mean, last, since, noise_moves = None, -np.inf, 0, False
+    mean: Any = None
+    last, since, noise_moves = -np.inf, 0, False
     while len(trace) <= options.max_iter:
         likelihood = problem.likelihood.with_noise(noise)
         end = posterior_of(columns, (index, alpha, mean), problem.centred, likelihood)

@@ -11,7 +11,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pcvm_pymc.core.gibbs import moves
-from pcvm_pymc.core.gibbs.moves import Columns, Given, Score, sliced
+from pcvm_pymc.core.gibbs.moves import Columns, Given, Parameters, Score, sliced
 from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState
 from pcvm_pymc.core.gibbs.responses import draw_responses
 from pcvm_pymc.core.gibbs.vectors import jit
@@ -108,7 +108,10 @@ def advance(
     size, bias = np.array(state.size, dtype=float), np.array([state.bias], dtype=float)
     kept = np.empty((draws, len(size))), np.empty(draws), np.empty(draws)
     flip = float(getattr(problem.likelihood, "flip", 0.0))
-    given = Given(problem.label, problem.parameters, 0.0, flip)
+    prior, shape = problem.hyperprior, problem.hyperprior.rate_shape or 0.0
+    # as floats: integers would be compiled for once more
+    numbers = map(float, (prior.c, prior.e, prior.f, shape, shape / prior.d))
+    given = Given(problem.label, Parameters(*numbers), 0.0, flip)
     latent, response = np.empty((2, len(problem.label)))
     score = Score(problem.sign, size, bias, latent, response)
     done, log_rate = 0, float(state.log_rate)

@@ -482,11 +482,9 @@ class MultinomialProbit(Likelihood):
         return 10.0 * (np.asarray(target)[:, None] == np.arange(self.n_classes)) + 0.5
 
 
+_ALL = (Probit, NoisyProbit, NormalProbability, Logit, Normal, StudentT, MultinomialProbit)
 #: other names
 ALIASES = {"gaussian": "normal"}
 
 #: likelihoods by their names
-LIKELIHOODS: dict[str, type[Any]] = {
-    each.name: each
-    for each in (Probit, NoisyProbit, NormalProbability, Logit, Normal, StudentT, MultinomialProbit)
-}
+LIKELIHOODS: dict[str, type[Any]] = {each.name: each for each in _ALL}

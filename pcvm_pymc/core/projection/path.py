@@ -67,10 +67,7 @@ def default_sizes(largest: int) -> NDArray[np.int64]:
 
 @threads_by_size
 def project_path(
-    target: Target,
-    sizes: Sequence[int],
-    *,
-    until: Callable[[Submodel], bool] | None = None,
+    target: Target, sizes: Sequence[int], *, until: Callable[[Submodel], bool] | None = None
 ) -> ProjectionPath:
     """Select the columns of submodels of given sizes, to lose little in Kullback-Leibler divergence.
 
