@@ -203,9 +203,8 @@ def check_solver(problem: Problem, solver: str) -> None:
         raise ValueError(f"{pieces} are no row of FAMILY together; sample with method='nuts'")
     names = dict.fromkeys(row.name for row in rows)
     allowed = " or ".join(sorted({*taken, "nuts"}))
-    raise ValueError(
-        f"{pieces} are of {' or '.join(names)}, which {solver!r} does not take; use {allowed}"
-    )
+    fault = f"{pieces} are of {' or '.join(names)}, which {solver!r} does not take"
+    raise ValueError(f"{fault}; use {allowed}")
 
 
 def check_mode(problem: Problem) -> None:

@@ -222,9 +222,8 @@ def pcvm_validity(
     """
     likelihood = problem.likelihood
     if likelihood.n_scores > 1:
-        raise ValueError(
-            f"found {likelihood.n_scores} scores, needed one: take each class against the rest"
-        )
+        fault = f"found {likelihood.n_scores} scores, needed one"
+        raise ValueError(f"{fault}: take each class against the rest")
     prior = problem.hyperprior
     if isinstance(prior, HalfHorseshoe):
         raise ValueError("a half-horseshoe prior has no expected precisions; needed one of EM")

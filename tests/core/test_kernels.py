@@ -15,7 +15,7 @@ from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 
 from pcvm_pymc.core import metric
 from pcvm_pymc.core.design import latent_in_blocks
-from pcvm_pymc.core.metric import Evidence, class_targets, relative_widths, share_of_widths
+from pcvm_pymc.core.metric import class_targets, negative_evidence, relative_widths, share_of_widths
 from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.kernels import RBF, Laplacian
 from pcvm_pymc.core.pieces.transforms import FEW_VALUES, Codes, NormalScores, View, Viewed, ranks_of
@@ -252,15 +252,16 @@ def problem(seed, n=25, d=3, k=1):
     X = rng.normal(size=(n, d))
     number = np.minimum(np.arange(d), max(d - 2, 0))  # the last two have a width in common
     target, at = rng.normal(size=(n, k)), rng.normal(size=number[-1] + 4) / 2
-    return Evidence(X, target, unit=1.7, spread=0.7, number=number), at
+    known = {"X": X, "target": target, "number": number, "weight": 1.0}
+    return partial(negative_evidence, **known, unit=1.7, spread=0.7), at
 
 
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 3))
 @settings(max_examples=20, deadline=None)
 def test_the_slope_is_the_derivative(seed, d, k):
     evidence, at = problem(seed, d=d, k=k)
-    numeric = approx_fprime(at, lambda each: evidence.negative(each)[0], 1e-6)
-    np.testing.assert_allclose(evidence.negative(at)[1], numeric, rtol=1e-4, atol=2e-4)
+    numeric = approx_fprime(at, lambda each: evidence(each)[0], 1e-6)
+    np.testing.assert_allclose(evidence(at)[1], numeric, rtol=1e-4, atol=2e-4)
 
 
 @given(st.integers(0, 10**6))
@@ -268,14 +269,15 @@ def test_the_slope_is_the_derivative(seed, d, k):
 def test_the_value_is_a_multivariate_normal_s_density_and_the_priors(seed):
     evidence, at = problem(seed, k=2)
     *log_width, common, log_variance, log_noise = at
-    Z = evidence.X / (1.7 * np.exp(log_width))[evidence.number]
+    X, target, number = (evidence.keywords[name] for name in ("X", "target", "number"))
+    Z = X / (1.7 * np.exp(log_width))[number]
     K = np.exp(log_variance - 0.5 * cdist(Z, Z, "sqeuclidean"))
     K += (np.exp(log_noise) + 1e-8 * np.exp(log_variance)) * np.eye(len(Z))
-    density = multivariate_normal(np.zeros(len(Z)), K).logpdf(evidence.target.T).sum()
-    constant = 0.5 * evidence.target.size * np.log(2 * np.pi)
+    density = multivariate_normal(np.zeros(len(Z)), K).logpdf(target.T).sum()
+    constant = 0.5 * target.size * np.log(2 * np.pi)
     prior = 0.5 * np.sum((np.array(log_width) - common) ** 2) / 0.49 + 0.5 * common**2
     prior += log_variance**2 / 8 + (log_noise + 1.5) ** 2 / 8
-    assert evidence.negative(at)[0] == pytest.approx(prior - density - constant, rel=1e-9)
+    assert evidence(at)[0] == pytest.approx(prior - density - constant, rel=1e-9)
 
 
 def test_features_without_effect_become_wide():
@@ -381,9 +383,9 @@ def test_the_penalty_draws_to_one_width_and_a_clear_gain_overcomes_it():
 
 def test_single_precision_finds_the_same_maximum():
     evidence, at = problem(3, n=80, d=4)
-    X, target = (each.astype(np.float32) for each in (evidence.X, evidence.target))
-    single = replace(evidence, X=X, target=target)
-    value, slope = evidence.negative(at)
-    rough, rough_slope = single.negative(at)
+    X, target = (evidence.keywords[name].astype(np.float32) for name in ("X", "target"))
+    single = partial(evidence, X=X, target=target)
+    value, slope = evidence(at)
+    rough, rough_slope = single(at)
     assert rough == pytest.approx(value, rel=1e-5)
     np.testing.assert_allclose(rough_slope, slope, rtol=1e-3, atol=1e-3)

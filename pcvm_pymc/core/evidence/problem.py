@@ -87,9 +87,8 @@ class EvidenceProblem:
         piece: Any = as_likelihood(likelihood, _LIKELIHOODS)
         is_scale = isinstance(getattr(piece, "base", piece), ScaleLikelihood)
         if isinstance(Phi, StreamedDesign) and piece.targets == "numbers":
-            raise ValueError(
-                f"rows that lie elsewhere need labels; found likelihood={piece.name!r}: use ComputedBases"
-            )
+            fault = f"rows that lie elsewhere need labels; found likelihood={piece.name!r}"
+            raise ValueError(f"{fault}: use ComputedBases")
         piece.check_targets(target)
         constant, given = np.ones(len(target)) if constant is None else constant, (target, piece)
         bases: Any = Phi
@@ -273,13 +272,11 @@ def check_fixed_bases(problem: Problem, solver: str) -> None:
     """
     check_solver(problem, solver)
     if not isinstance(problem.hyperprior, Hyperprior):
-        raise ValueError(
-            f"{solver!r} estimates precisions; found a {problem.hyperprior.name} prior, needed Gamma ones"
-        )
+        fault = f"{solver!r} estimates precisions; found a {problem.hyperprior.name} prior"
+        raise ValueError(f"{fault}, needed Gamma ones")
     if problem.moves is not None:
-        raise ValueError(
-            f"{solver!r} takes fixed bases; found a width that may move, needed a number"
-        )
+        fault = f"{solver!r} takes fixed bases; found a width that may move"
+        raise ValueError(f"{fault}, needed a number")
     if problem.bias == "free":
         raise ValueError(f"bias='free' has no precision for {solver!r}; use 'prior' or 'none'")
 

@@ -349,9 +349,8 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
     """
     options, columns = options or EvidenceOptions(), columns_of(problem)
     if not isinstance(columns, DenseColumns):
-        raise ValueError(
-            "method='batch' needs all basis functions; found computed ones (memory_limit): use 'sequential'"
-        )
+        fault = "method='batch' needs all basis functions; found computed ones (memory_limit)"
+        raise ValueError(f"{fault}: use 'sequential'")
     noise, free = start_noise(problem, options), problem.noise_is_estimated
     # all bases with equal precisions, the latent function varying as the targets do
     index: Any = np.flatnonzero(columns.square)

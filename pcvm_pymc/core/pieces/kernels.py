@@ -23,9 +23,8 @@ def as_width(width: Any) -> Any:
     except (TypeError, ValueError):
         out = np.empty(0)
     if out.ndim > 1 or out.size == 0 or not (np.isfinite(out).all() and (out > 0).all()):
-        raise ValueError(
-            f"width={shown(width)} must be positive and finite: a number, or one for each feature"
-        )
+        fault = f"width={shown(width)} must be positive and finite"
+        raise ValueError(f"{fault}: a number, or one for each feature")
     return out if out.ndim else float(out)
 
 
@@ -139,9 +138,8 @@ class MatrixRBF(KernelPiece):
             raise ValueError(f"matrix has shape {S.shape}; needed a symmetric one of the features")
         least = np.linalg.eigvalsh(S)[0]
         if not least > 0:
-            raise ValueError(
-                f"matrix has the eigenvalue {least:.3g}; needed a positive definite one: add to its diagonal"
-            )
+            fault = f"matrix has the eigenvalue {least:.3g}"
+            raise ValueError(f"{fault}; needed a positive definite one: add to its diagonal")
         if np.ndim(as_width(self.width)):
             raise ValueError(f"width={shown(self.width)}; needed one number with a matrix")
 

@@ -229,9 +229,8 @@ def _checked(latent: Array) -> Array:
     if not is_safe and not np.isfinite(latent).all():
         raise ValueError("latent has values that are NaN or infinite; needed finite scores")
     if not is_safe and (apart := np.ptp(latent, axis=1).max()) > _FARTHEST:
-        raise ValueError(
-            f"latent has scores that are {apart:.3g} apart; needed at most {_FARTHEST:g}: standardise X"
-        )
+        fault = f"latent has scores that are {apart:.3g} apart"
+        raise ValueError(f"{fault}; needed at most {_FARTHEST:g}: standardise X")
     return latent
 
 

@@ -426,9 +426,8 @@ def named_prior(
         if prior == "laplace":
             return Laplace(gamma)
         return Hyperprior.default(Phi, None) if prior == "student" else Hyperprior.jeffreys()
-    raise ValueError(
-        f"prior={prior!r}; needed one of {PRIORS}, a Laplace or a Hyperprior with rate_shape=None"
-    )
+    fault = f"prior={prior!r}; needed one of {PRIORS}"
+    raise ValueError(f"{fault}, a Laplace or a Hyperprior with rate_shape=None")
 
 
 _N_PRIOR_DRAWS = 200  # of all weights: the median over draws and rows is to set a scale
