@@ -144,13 +144,10 @@ class Sums:
     gram: Any = None
 
     def __add__(self, other: "Sums") -> "Sums":
-        return Sums(
-            self.log_likelihood + other.log_likelihood,
-            self.gradient + other.gradient,
-            self.total + other.total,
-            max(self.change, other.change),
-            None if self.gram is None else self.gram + other.gram,
-        )
+        value, gradient = self.log_likelihood + other.log_likelihood, self.gradient + other.gradient
+        total, change = self.total + other.total, max(self.change, other.change)
+        gram = None if self.gram is None else self.gram + other.gram
+        return Sums(value, gradient, total, change, gram)
 
 
 def row_blocks(n_obs: int, size: int) -> Iterator[slice]:

@@ -65,11 +65,10 @@ class System:
 
     def admits(self, problem: Problem) -> bool:
         """Whether a problem's pieces are the row's."""
-        if problem.likelihood.name not in self.likelihoods:
-            return False
+        likelihood, prior = problem.likelihood.name, problem.hyperprior.name
         signs_fit = problem.is_signed == (self.signs is not None)
         free_fit = self.any_sign and not problem.is_signed
-        return problem.hyperprior.name in self.priors and (signs_fit or free_fit)
+        return likelihood in self.likelihoods and prior in self.priors and (signs_fit or free_fit)
 
 
 #: The systems by name: `System` of each row.

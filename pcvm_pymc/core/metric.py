@@ -181,7 +181,7 @@ def relative_widths(
     single: Any = np.float32
     rows = np.asfortranarray(X - X.mean(axis=0), single)
     column = np.asfortranarray(target / deviation, single)
-    known = {"X": rows, "target": column, "unit": unit, "spread": spread, "number": number}
+    known: Any = {"X": rows, "target": column, "unit": unit, "spread": spread, "number": number}
     lost = partial(negative_evidence, **known, weight=1.0 if weight is None else weight)
     start = np.append(first_log_widths(X, target, weight, number), [0.0, 0.0, _NOISE])
     bounds = [(-_BOUND, _BOUND)] * (d + 1) + [(-3.0, 3.0), (_LEAST_NOISE, 3.0)]

@@ -1,6 +1,6 @@
 """Kernels: widths, matrices, ranks of columns, and widths of features that are learned."""
 
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pymc as pm
@@ -252,8 +252,8 @@ def problem(seed, n=25, d=3, k=1):
     X = rng.normal(size=(n, d))
     number = np.minimum(np.arange(d), max(d - 2, 0))  # the last two have a width in common
     target, at = rng.normal(size=(n, k)), rng.normal(size=number[-1] + 4) / 2
-    known = {"X": X, "target": target, "number": number, "weight": 1.0}
-    return partial(negative_evidence, **known, unit=1.7, spread=0.7), at
+    known = {"X": X, "target": target, "number": number, "weight": 1.0, "unit": 1.7}
+    return partial(negative_evidence, **known, spread=0.7), at
 
 
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 3))
@@ -269,8 +269,8 @@ def test_the_slope_is_the_derivative(seed, d, k):
 def test_the_value_is_a_multivariate_normal_s_density_and_the_priors(seed):
     evidence, at = problem(seed, k=2)
     *log_width, common, log_variance, log_noise = at
-    X, target, number = (evidence.keywords[name] for name in ("X", "target", "number"))
-    Z = X / (1.7 * np.exp(log_width))[number]
+    X, target = evidence.keywords["X"], evidence.keywords["target"]
+    Z = X / (1.7 * np.exp(log_width))[evidence.keywords["number"]]
     K = np.exp(log_variance - 0.5 * cdist(Z, Z, "sqeuclidean"))
     K += (np.exp(log_noise) + 1e-8 * np.exp(log_variance)) * np.eye(len(Z))
     density = multivariate_normal(np.zeros(len(Z)), K).logpdf(target.T).sum()
@@ -384,8 +384,7 @@ def test_the_penalty_draws_to_one_width_and_a_clear_gain_overcomes_it():
 def test_single_precision_finds_the_same_maximum():
     evidence, at = problem(3, n=80, d=4)
     X, target = (evidence.keywords[name].astype(np.float32) for name in ("X", "target"))
-    single = partial(evidence, X=X, target=target)
     value, slope = evidence(at)
-    rough, rough_slope = single(at)
+    rough, rough_slope = evidence(at, X=X, target=target)
     assert rough == pytest.approx(value, rel=1e-5)
     np.testing.assert_allclose(rough_slope, slope, rtol=1e-3, atol=1e-3)

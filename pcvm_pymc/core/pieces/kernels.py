@@ -254,9 +254,8 @@ def checked_values(Phi: Array) -> Array:
     largest = float(np.abs(Phi).max(initial=0.0))
     if not largest <= _LARGEST:  # also for NaN
         fault = f"of size {largest:.3g}" if np.isfinite(largest) else "that are not finite"
-        raise ValueError(
-            f"kernel returned values {fault}; needed finite ones of at most {_LARGEST:g}: standardise X"
-        )
+        words = f"kernel returned values {fault}; needed finite ones of at most {_LARGEST:g}"
+        raise ValueError(f"{words}: standardise X")
     return Phi
 
 
@@ -287,9 +286,8 @@ def as_kernel(kernel: Kernel, width: Any = None) -> KernelPiece:
         if hasattr(kernel, "clone_with_theta"):  # of scikit-learn's Gaussian processes
             return FixedKernel(kernel)
         return FunctionKernel(kernel, 1.0 if width is None else width)
-    raise ValueError(
-        f"kernel={shown(kernel)} is unknown; use {', '.join(map(repr, KERNELS))} or a function(X, Z, width)"
-    )
+    names = ", ".join(map(repr, KERNELS))
+    raise ValueError(f"kernel={shown(kernel)} is unknown; use {names} or a function(X, Z, width)")
 
 
 def distances(X: Array, Z: Array, order: int) -> Array:
