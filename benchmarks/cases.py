@@ -244,13 +244,13 @@ def kernel_matrix(width, n_centres=None):
     """Return the making of the kernel matrix, in blocks of rows where there are many."""
 
     def work(X, y):
-        from pcvm_pymc.core.pieces.kernels import design_matrix
+        from pcvm_pymc.core.pieces.kernels import as_kernel
 
         centres, block = X[:n_centres], 4096 if n_centres else len(X)
 
         def make():
             for start in range(0, len(X), block):
-                design_matrix("rbf", X[start : start + block], centres, width)
+                as_kernel("rbf", width)(X[start : start + block], centres)
 
         return make
 
@@ -262,7 +262,7 @@ def factors_of_a_fit(X, y):
     from scipy.linalg import lapack
 
     from pcvm_pymc.core import nonnegative
-    from pcvm_pymc.core.pieces.kernels import design_matrix
+    from pcvm_pymc.core.pieces.kernels import as_kernel
 
     sizes, solve = [], nonnegative._Scaled._solved
 
@@ -272,12 +272,12 @@ def factors_of_a_fit(X, y):
 
     with patch.object(nonnegative._Scaled, "_solved", recorded):
         fit("PCVMClassifier", width=WIDTH, estimation="em")(X, y)()
-    Phi = design_matrix("rbf", X, X, WIDTH)
+    Phi = as_kernel("rbf", WIDTH)(X, X)
     gram = Phi.T @ Phi + np.eye(len(X))
     matrices = [gram[:m, :m].copy(order="F") for m in (min(m, len(X)) for m in sizes)]
 
     def run():
-        design_matrix("rbf", X, X, WIDTH)
+        as_kernel("rbf", WIDTH)(X, X)
         _ = Phi.T @ Phi
         for each in matrices:
             lapack.dpotrf(each, lower=1)
@@ -291,9 +291,9 @@ def factors(number):
     def work(X, y):
         from scipy.linalg import lapack
 
-        from pcvm_pymc.core.pieces.kernels import design_matrix
+        from pcvm_pymc.core.pieces.kernels import as_kernel
 
-        Phi = design_matrix("rbf", X, X, WIDTH)
+        Phi = as_kernel("rbf", WIDTH)(X, X)
         gram = Phi.T @ Phi + np.eye(len(X))
         return lambda: [lapack.dpotrf(gram, lower=1) for _ in range(number)]
 
@@ -306,12 +306,12 @@ def kernel_and_gram(width, n_basis):
     def work(X, y):
         from scipy.linalg.blas import dsyrk
 
-        from pcvm_pymc.core.pieces.kernels import design_matrix
+        from pcvm_pymc.core.pieces.kernels import as_kernel
 
         def run():
             gram = np.zeros((n_basis, n_basis), order="F")
             for start in range(0, len(X), 4096):
-                Phi = design_matrix("rbf", X[start : start + 4096], X[:n_basis], width)
+                Phi = as_kernel("rbf", width)(X[start : start + 4096], X[:n_basis])
                 gram = dsyrk(1.0, Phi.T, beta=1.0, c=gram, overwrite_c=True)
 
         return run

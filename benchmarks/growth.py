@@ -70,12 +70,12 @@ def default(n=300, d=4, n_classes=2):
 def path(n=1000, n_classes=2, n_vectors=20):
     """Return the search of a submodel with the probabilities of a fitted machine."""
     from pcvm_pymc.core.pieces.centres import class_signs
-    from pcvm_pymc.core.pieces.kernels import design_matrix
+    from pcvm_pymc.core.pieces.kernels import as_kernel
     from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
     from pcvm_pymc.core.projection import Target, project_path
 
     X, y = normals(n, 4, n_classes)
-    Phi = design_matrix("rbf", X, X, width(4))
+    Phi = as_kernel("rbf", width(4))(X, X)
     probability = machine(4, n_classes).fit(X, y).predict_proba(X)
     if n_classes == 2:
         target = Target(Phi, 2.0 * y - 1.0, probability[:, 1])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import gamma, norm
 
 from pcvm_pymc.core.em import Start, WidthMoves
-from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances, width_bounds
+from pcvm_pymc.core.pieces.kernels import RBF, median_distance, squared_distances, width_bounds
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import score
@@ -116,7 +116,7 @@ def problem(X, label, hyperprior, width=None, *, free_width=False):
     """Return the PCVM's problem with a basis at each row."""
     squared = squared_distances(X, X)
     width = median_distance(X) if width is None else width
-    out = Problem(rbf(squared, width), label, label.copy(), hyperprior, width=width)
+    out = Problem(RBF(width)(X, X), label, label.copy(), hyperprior, width=width)
     if free_width:
         out = replace(out, moves=WidthMoves(squared, width_bounds(X)))
     return out

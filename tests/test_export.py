@@ -26,7 +26,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import pcvm_pymc as pcvm
-from pcvm_pymc.core.pieces.kernels import KERNELS, Radial, design_matrix
+from pcvm_pymc.core.pieces.kernels import KERNELS, Radial, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import StudentT
 from pcvm_pymc.core.probabilities import class_probability
 from pcvm_pymc.export import register_onnx
@@ -228,7 +228,7 @@ def test_saturated_probabilities(name, exponent, shift, tmp_path_factory):
         np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-15)
         np.testing.assert_allclose(found, graph["probabilities"], atol=1e-12)
     if name != "RVM, probit":  # whose latent values have a variance
-        Phi = design_matrix("rbf", NEW, model.relevance_vectors_, model.width_)
+        Phi = as_kernel("rbf", model.width_)(NEW, model.relevance_vectors_)
         latent = Phi @ model.weight_.T + model.bias_
         expected = class_probability(model._likelihood_, latent)
         np.testing.assert_allclose(found[: len(NEW)], expected, atol=1e-8)

@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import EMOptions, FeatureWidthMoves, Start, WidthMoves, fit_em
-from pcvm_pymc.core.pieces.kernels import RBF, Laplacian, design_matrix, distances
+from pcvm_pymc.core.pieces.kernels import RBF, Laplacian, as_kernel, distances
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model.read import read
@@ -32,7 +32,7 @@ def moves_of(X, bounds=(0.05, 500.0), order=2):
 def test_equal_widths_are_one_width(kernel):
     one, three = kernel(1.7)(X, X[:9]), kernel(np.full(3, 1.7))(X, X[:9])
     np.testing.assert_allclose(three, one, rtol=1e-12)
-    found = design_matrix(kernel.name, X, X[:9], WIDTHS)
+    found = as_kernel(kernel.name, WIDTHS)(X, X[:9])
     wanted = moves_of(X, order=kernel.order).basis(WIDTHS)
     np.testing.assert_allclose(found, wanted[:, :9], rtol=1e-12)
     refused("width has 2 values; needed one or 3, the features", RBF(np.ones(2)), X, X)

@@ -25,7 +25,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import LARGEST_CHUNK, one_blas_thread
 from pcvm_pymc.core.pieces.row_weights import against_rest, plain_target, row_weight
-from pcvm_pymc.core.quadratic import Index, add_products
+from pcvm_pymc.core.quadratic import add_products
 
 #: where rows and labels lie: `ArrayRows`, or any class with its `n_obs`, `sums` and `against_rest`
 type Rows = Any
@@ -144,13 +144,10 @@ class Sums:
     gram: Any = None
 
     def __add__(self, other: "Sums") -> "Sums":
-        return Sums(
-            self.log_likelihood + other.log_likelihood,
-            self.gradient + other.gradient,
-            self.total + other.total,
-            max(self.change, other.change),
-            None if self.gram is None else self.gram + other.gram,
-        )
+        value, gradient = self.log_likelihood + other.log_likelihood, self.gradient + other.gradient
+        total, change = self.total + other.total, max(self.change, other.change)
+        gram = None if self.gram is None else self.gram + other.gram
+        return Sums(value, gradient, total, change, gram)
 
 
 def row_blocks(n_obs: int, size: int) -> Iterator[slice]:
@@ -259,10 +256,6 @@ class StreamedDesign:
     def shape(self) -> tuple[int, int]:
         """Numbers of rows and bases."""
         return self.rows.n_obs, len(self.centres)
-
-    def take(self, columns: Index) -> "StreamedDesign":
-        """Return the design of some of the bases."""
-        return replace(self, centres=self.centres[columns])
 
     def sums(
         self,

@@ -65,14 +65,10 @@ class System:
 
     def admits(self, problem: Problem) -> bool:
         """Whether a problem's pieces are the row's."""
-        return (
-            problem.likelihood.name in self.likelihoods
-            and problem.hyperprior.name in self.priors
-            and (
-                problem.is_signed == (self.signs is not None)
-                or (self.any_sign and not problem.is_signed)
-            )
-        )
+        likelihood, prior = problem.likelihood.name, problem.hyperprior.name
+        signs_fit = problem.is_signed == (self.signs is not None)
+        free_fit = self.any_sign and not problem.is_signed
+        return likelihood in self.likelihoods and prior in self.priors and (signs_fit or free_fit)
 
 
 #: The systems by name: `System` of each row.
@@ -149,7 +145,9 @@ FAMILY = {
 
 
 #: what the Gibbs sampler takes, see `sampler_of`
-GIBBS_NEEDS = "needed probit or label noise, a gamma prior, signs of two classes, one width, a bias, equal rows"
+GIBBS_NEEDS = (
+    "needed probit or label noise, a gamma prior, signs of two classes, a known width, a bias"
+)
 
 
 def systems_of(problem: Problem) -> tuple[System, ...]:

@@ -190,9 +190,8 @@ class _Mode:
         self.precision = np.where(self.weight != 0, np.reshape(known, self.weight.shape), np.inf)
         self.bias_precision = np.array([problem.bias_precision(float(b)) for b in self.bias])
         blocks = ((Phi, label) for _, Phi, label in blocks_of(problem.Phi, problem.label))
-        known = {"precision": self.precision, "bias_precision": self.bias_precision}
-        at = problem.likelihood, self.weight, self.bias
-        self.model = QuadraticModel.at(blocks, *at, **known)
+        self.at = self.weight, self.bias, self.precision, self.bias_precision
+        self.model = QuadraticModel(*self.at).over(blocks, problem.likelihood)
 
     @cached_property
     def values_of_row(self) -> Index:
@@ -247,7 +246,7 @@ class _Mode:
         lower = np.tril(model.factor)
         H = lower @ lower.T
         H[np.diag_indices(len(H))] += np.where(model.is_ridged, ratio, 1.0) - 1.0
-        out = QuadraticModel(self.weight, self.bias, self.precision, self.bias_precision)
+        out = QuadraticModel(*self.at)
         out.factor, failed = lapack.dpotrf(H, lower=1)
         return None if failed else out
 

@@ -173,13 +173,9 @@ def log_marginal(problem: Problem, mode: EMResult) -> float:
     weight, bias = mode.weight.reshape(shape), np.atleast_1d(mode.bias)
     of_weight = np.maximum(prior.weight_curvature_ratio(weight), _LEAST_CURVATURE)
     of_bias = np.maximum(prior.bias_curvature_ratio(bias), _LEAST_CURVATURE)
-    H = QuadraticModel.at(
-        [(problem.Phi, problem.label)],
-        problem.likelihood,
-        weight,
-        bias,
-        precision=of_weight * prior.weight_precision(weight),
-        bias_precision=of_bias * [problem.bias_precision(float(b)) for b in bias],
-    )
+    of_weight = of_weight * prior.weight_precision(weight)
+    of_bias = of_bias * [problem.bias_precision(float(b)) for b in bias]
+    model = QuadraticModel(weight, bias, of_weight, of_bias)
+    H = model.over([(problem.Phi, problem.label)], problem.likelihood)
     volume = _HALF_LOG_2PI * len(H.scale) - np.log(H.factor.diagonal() / H.scale).sum()
     return mode.log_posterior + float(volume)

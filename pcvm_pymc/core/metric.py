@@ -5,7 +5,7 @@ evidence of a Gaussian process on the labels as numbers, under a prior that draw
 predictions with them replace those with one width is decided on rows that had no part in learning them.
 """
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,68 +30,71 @@ _CLEAR = 3.0  # standard errors of a correlation that chance hardly reaches
 _MOST_APART = 500.0  # of two log probabilities: the exponential of the difference is finite
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """Log evidence of a Gaussian process with one width per feature, and its log priors.
+def negative_evidence(
+    parameter: Array, *, X: Any, target: Any, unit: float, spread: float, number: Any, weight: Any
+) -> tuple[float, Array]:
+    """Return minus the log posterior density of the parameters of a Gaussian process, and its gradient.
 
     In the precision of `X` and `target`: single is twice as fast, and enough for a maximum.
+
+    Parameters
+    ----------
+    parameter : ndarray, shape (n_widths + 3,)
+        The log widths in units of the median distance, their common value, the log variance and the log
+        noise.
+    X : ndarray, shape (n_obs, n_columns)
+    target : ndarray, shape (n_obs, n_targets)
+    unit : float
+        The median distance.
+    spread : float
+        Prior standard deviation of a log width around the common value.
+    number : ndarray of int, shape (n_columns,)
+        Of the width of each column.
+    weight : float or ndarray, shape (n_obs,)
+        How often each row counts: its noise is divided by that.
     """
-
-    X: NDArray[np.floating]
-    target: NDArray[np.floating]
-    unit: float
-    spread: float
-    number: NDArray[np.intp]  # of the width of each column
-    weight: Array | float = 1.0  # how often each row counts: its noise is divided by that
-
-    def negative(self, parameter: Array) -> tuple[float, Array]:
-        """Return minus the log posterior density of the parameters, and its gradient.
-
-        Parameters are the log widths in units of the median distance, their common value, the log
-        variance and the log noise.
-        """
-        k, kind = self.target.shape[1], self.X.dtype
-        log_width, (common, log_variance, log_noise) = parameter[:-3], parameter[-3:]
-        d = len(log_width)
-        potrf, potri = get_lapack_funcs(("potrf", "potri"), dtype=kind)
-        symm = get_blas_funcs("symm", dtype=kind)
-        Z = self.X * (np.exp(-log_width) / self.unit).astype(kind)[self.number]
-        square = np.einsum("ij,ij->i", Z, Z)
-        kernel = Z @ Z.T
-        kernel -= 0.5 * (square[:, None] + square)
-        np.minimum(kernel, 0.0, out=kernel)
-        kernel += kind.type(log_variance)
-        np.exp(kernel, out=kernel)
-        noise = np.exp(log_noise)
-        K = kernel.copy()
-        K[np.diag_indices_from(K)] += noise / self.weight + _JITTER * np.exp(log_variance)
-        # of a symmetric matrix as rows, LAPACK's upper triangle of columns is the lower one
-        factor, failed = potrf(K.T, lower=0, clean=0, overwrite_a=1)
-        if failed:
-            return np.inf, np.zeros_like(parameter)
-        log_root = float(np.log(factor.diagonal(), dtype=float).sum())
-        inverse = potri(factor, lower=0, overwrite_c=1)[0]
-        alpha = symm(1.0, inverse, self.target, lower=0)
-        value = 0.5 * float(np.sum(self.target * alpha, dtype=float)) + k * log_root
-        # d log evidence / dK, twice; the upper triangle counts
-        kernel_slope = alpha @ alpha.T - k * inverse
-        of_noise = float(np.sum(kernel_slope.diagonal() / self.weight, dtype=float))
-        M = np.multiply(kernel_slope, kernel, out=kernel_slope)
-        product = symm(1.0, M, np.column_stack([Z, np.ones(len(Z), kind)]), lower=0)
-        total = product[:, -1]
-        slope = np.empty_like(parameter)
-        of_columns = np.einsum("ij,ij->j", Z, product[:, :-1]) - np.square(Z).T @ total
-        slope[:d] = np.bincount(self.number, of_columns)
-        slope[d + 1] = -0.5 * float(total.sum(dtype=float))
-        slope[d + 2] = -0.5 * noise * of_noise
-        apart = (log_width - common) / self.spread**2
-        value += 0.5 * float(apart @ (log_width - common)) + 0.5 * common**2
-        slope[:d] += apart
-        slope[d] = common - float(apart.sum())
-        for i, mean in ((d + 1, 0.0), (d + 2, _NOISE)):
-            value += 0.5 * ((parameter[i] - mean) / _LOOSE) ** 2
-            slope[i] += (parameter[i] - mean) / _LOOSE**2
-        return value, slope
+    k, kind = target.shape[1], X.dtype
+    log_width, (common, log_variance, log_noise) = parameter[:-3], parameter[-3:]
+    d = len(log_width)
+    potrf, potri = get_lapack_funcs(("potrf", "potri"), dtype=kind)
+    symm = get_blas_funcs("symm", dtype=kind)
+    Z = X * (np.exp(-log_width) / unit).astype(kind)[number]
+    square = np.einsum("ij,ij->i", Z, Z)
+    kernel = Z @ Z.T
+    kernel -= 0.5 * (square[:, None] + square)
+    np.minimum(kernel, 0.0, out=kernel)
+    kernel += kind.type(log_variance)
+    np.exp(kernel, out=kernel)
+    noise = np.exp(log_noise)
+    K = kernel.copy()
+    K[np.diag_indices_from(K)] += noise / weight + _JITTER * np.exp(log_variance)
+    # of a symmetric matrix as rows, LAPACK's upper triangle of columns is the lower one
+    factor, failed = potrf(K.T, lower=0, clean=0, overwrite_a=1)
+    if failed:
+        return np.inf, np.zeros_like(parameter)
+    log_root = float(np.log(factor.diagonal(), dtype=float).sum())
+    inverse = potri(factor, lower=0, overwrite_c=1)[0]
+    alpha = symm(1.0, inverse, target, lower=0)
+    value = 0.5 * float(np.sum(target * alpha, dtype=float)) + k * log_root
+    # d log evidence / dK, twice; the upper triangle counts
+    kernel_slope = alpha @ alpha.T - k * inverse
+    of_noise = float(np.sum(kernel_slope.diagonal() / weight, dtype=float))
+    M = np.multiply(kernel_slope, kernel, out=kernel_slope)
+    product = symm(1.0, M, np.column_stack([Z, np.ones(len(Z), kind)]), lower=0)
+    total = product[:, -1]
+    slope = np.empty_like(parameter)
+    of_columns = np.einsum("ij,ij->j", Z, product[:, :-1]) - np.square(Z).T @ total
+    slope[:d] = np.bincount(number, of_columns)
+    slope[d + 1] = -0.5 * float(total.sum(dtype=float))
+    slope[d + 2] = -0.5 * noise * of_noise
+    apart = (log_width - common) / spread**2
+    value += 0.5 * float(apart @ (log_width - common)) + 0.5 * common**2
+    slope[:d] += apart
+    slope[d] = common - float(apart.sum())
+    for i, mean in ((d + 1, 0.0), (d + 2, _NOISE)):
+        value += 0.5 * ((parameter[i] - mean) / _LOOSE) ** 2
+        slope[i] += (parameter[i] - mean) / _LOOSE**2
+    return value, slope
 
 
 def first_log_widths(
@@ -178,13 +181,12 @@ def relative_widths(
     single: Any = np.float32
     rows = np.asfortranarray(X - X.mean(axis=0), single)
     column = np.asfortranarray(target / deviation, single)
-    evidence = Evidence(rows, column, unit, spread, number, 1.0 if weight is None else weight)
+    known: Any = {"X": rows, "target": column, "unit": unit, "spread": spread, "number": number}
+    lost = partial(negative_evidence, **known, weight=1.0 if weight is None else weight)
     start = np.append(first_log_widths(X, target, weight, number), [0.0, 0.0, _NOISE])
     bounds = [(-_BOUND, _BOUND)] * (d + 1) + [(-3.0, 3.0), (_LEAST_NOISE, 3.0)]
     options: Any = {"maxiter": _ITERATIONS, "ftol": _PRECISION}
-    found = minimize(
-        evidence.negative, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-    )
+    found = minimize(lost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     log_width = found.x[:d]
     return np.exp(log_width - log_width.mean())[number]
 

@@ -89,9 +89,8 @@ class _Scaled:
                 out = np.zeros(len(rhs))
                 out[columns], out[-1] = solution[:-1], solution[-1]
                 return out
-        raise ValueError(
-            "kernel: squares of its values are too large; standardise the features, or scale the kernel"
-        )
+        fault = "kernel: squares of its values are too large"
+        raise ValueError(f"{fault}; standardise the features, or scale the kernel")
 
 
 def solve_nonnegative(

@@ -117,11 +117,9 @@ class _Penalised:
         if enters and self.penalty[steepest] and excess[steepest] > _LEAST_EXCESS:
             side[steepest] = np.sign(slope[steepest])
         ridge = np.where((side != 0) | (self.penalty == 0), self.ridge, np.inf)
-        nothing, rows = np.zeros(value.shape[1]), [(self.Phi, label)]
-        left_out = np.full(len(nothing), np.inf)
-        model = QuadraticModel.at(
-            rows, likelihood, value, nothing, precision=ridge, bias_precision=left_out
-        )
+        nothing = np.zeros(value.shape[1])
+        model = QuadraticModel(value, nothing, ridge, np.full(len(nothing), np.inf))
+        model.over([(self.Phi, label)], likelihood)
         slope -= self.penalty * side + np.where(np.isfinite(ridge), ridge, 0.0) * value
         step = cho_solve((model.factor, True), model.scale * model.pack(slope, nothing))
         out = np.zeros(value.shape)

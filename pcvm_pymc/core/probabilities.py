@@ -92,22 +92,18 @@ def probability_interval(
         return np.sort(np.stack(both, axis=-1), axis=-1)
     cuts = np.round(_DRAWS * np.cumsum([0.0, *(each.share for each in parts)])).astype(int)
     normals = np.split(np.random.default_rng(0).standard_normal((cuts[-1], n_scores)), cuts[1:-1])
-    draws = np.concatenate([_draws(each, z) for each, z in zip(parts, normals, strict=True)])
+    each_part = []
+    for part, normal in zip(parts, normals, strict=True):
+        # by the symmetric root of the covariance: signs and order of eigenvectors depend on rounding, and so
+        # on which rows are predicted together
+        values, vectors = np.linalg.eigh(part.covariance)
+        values = np.where(values > _ROUNDING * values[:, -1:], values, 0.0)
+        root = (vectors * np.sqrt(values)[:, None, :]) @ vectors.swapaxes(1, 2)
+        each_part.append(part.mean + np.einsum("ncd,sd->snc", root, normal))
+    draws = np.concatenate(each_part)
     flat = class_probability(likelihood, draws.reshape(-1, n_scores))
     found = np.quantile(flat.reshape(draws.shape), tails, axis=0)
     return np.moveaxis(found, 0, -1)
-
-
-def _draws(part: LatentNormal, normal: Array) -> Array:
-    """Return latent values, shape (n_draws, n_new, n_scores).
-
-    By the symmetric root of the covariance: signs and order of eigenvectors depend on rounding, and so
-    on which rows are predicted together.
-    """
-    values, vectors = np.linalg.eigh(part.covariance)
-    values = np.where(values > _ROUNDING * values[:, -1:], values, 0.0)
-    root = (vectors * np.sqrt(values)[:, None, :]) @ vectors.swapaxes(1, 2)
-    return part.mean + np.einsum("ncd,sd->snc", root, normal)
 
 
 def student_t_interval(likelihood: Any, mean: Array, variance: Array, probability: float) -> Array:

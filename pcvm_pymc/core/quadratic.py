@@ -14,7 +14,7 @@ solve it under the sign rule (`core.nonnegative`).
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -246,29 +246,24 @@ def add_products(H: Array, designs: list[Any], hessian: Array) -> None:
                 block += (one * weight).T @ other
 
 
+@jit
 def lower_block(
-    gram: Array, columns: Index, scale: Array, *, room: int = 0, least: float = 0.0
+    gram: Array, columns: Index, scale: Array, room: int = 0, least: float = 0.0
 ) -> Array:
     """Return scale gram[columns, columns] scale, with room for more rows and columns at the end.
 
     Columns ascend, matrices are in column order, and of both the lower triangle counts alone. Values below
-    `least` are zeros.
+    `least` are zeros. In one pass: NumPy's copies and products took as long as the factor of 400 columns.
     """
     size = len(columns) + room
-    out: Array = np.zeros((size, size), order="F", dtype=gram.dtype)
-    _fill_lower(out, gram, columns, scale, least)
-    return out
-
-
-@jit
-def _fill_lower(out: Array, gram: Array, columns: Index, scale: Array, least: float) -> None:
-    """Do it in one pass: NumPy's copies and products took as long as the factor of 400 columns."""
+    out = np.zeros((size, size), gram.dtype).T
     for j in range(len(columns)):
         column, column_scale = columns[j], scale[j]
         for i in range(j, len(columns)):
             # unsigned spares a test whether a number counts from the end: a third of the time
             value = gram[np.uintp(columns[i]), column] * scale[i] * column_scale
             out[i, j] = value if abs(value) >= least else 0.0
+    return out
 
 
 @jit
@@ -287,7 +282,7 @@ class QuadraticModel:
     """H = Phi' W Phi + A at a mode, over the weights in the model and the biases.
 
     The values are those of finite precision, score by score, each score's bias last, in units of the
-    prior's standard deviations: H has the identity in place of A there.
+    prior's standard deviations: H has the identity in place of A there. `over` gives the rows.
 
     Parameters
     ----------
@@ -310,7 +305,7 @@ class QuadraticModel:
     value : ndarray, shape (n_values,)
         The mode in units of `scale`.
     factor : ndarray, shape (n_values, n_values)
-        Lower triangular L with L L' = H; set by `at`.
+        Lower triangular L with L L' = H; set by `over`.
     """
 
     factor: Array
@@ -325,33 +320,22 @@ class QuadraticModel:
         self.scale = 1.0 / np.sqrt(np.where(self.is_ridged, ridge, 1.0))
         self.value = self.pack(weight, bias) / self.scale
 
-    @classmethod
-    def at(
-        cls,
-        blocks: Iterable[tuple[Array, NDArray[Any]]],
-        likelihood: Likelihood,
-        weight: Array,
-        bias: Array,
-        *,
-        precision: Array,
-        bias_precision: Array,
-    ) -> "QuadraticModel":
-        """Return the factored quadratic model at a point, accumulated over blocks of rows."""
-        model = cls(weight, bias, precision, bias_precision)
-        H = np.zeros((len(model.value), len(model.value)), order="F")
-        model.factor = H
+    def over(self, blocks: Iterable[tuple[Array, Any]], likelihood: Likelihood) -> Self:
+        """Return the model itself, factored, with the curvature of the rows in blocks of them."""
+        H = np.zeros((len(self.value), len(self.value)), order="F")
+        self.factor = H
         if not len(H):  # an empty model without a bias
-            return model
+            return self
         for Phi, label in blocks:
-            latent = Phi @ weight + bias
+            latent = Phi @ self.weight + self.bias
             latent = latent[:, 0] if latent.shape[1] == 1 else latent
-            add_products(H, model.designs(Phi), likelihood.hessian(latent, label))
-        H[np.diag_indices(len(H))] += np.where(model.is_ridged, 1.0, _FLAT)
-        model.factor, failed = lapack.dpotrf(H, lower=1)
+            add_products(H, self.designs(Phi), likelihood.hessian(latent, label))
+        H[np.diag_indices(len(H))] += np.where(self.is_ridged, 1.0, _FLAT)
+        self.factor, failed = lapack.dpotrf(H, lower=1)
         if failed:  # a flat bias where every row is certain, and rounding
             H[np.diag_indices(len(H))] += _INFLATION * max(1.0, float(H.diagonal().max()))
-            model.factor, _ = lapack.dpotrf(H, lower=1, overwrite_a=1)
-        return model
+            self.factor, _ = lapack.dpotrf(H, lower=1, overwrite_a=1)
+        return self
 
     def part(self, c: int) -> slice:
         """Return which values are a score's."""
@@ -359,10 +343,9 @@ class QuadraticModel:
 
     def pack(self, weight: Array, bias: Array) -> Array:
         """Return the values, shape (n_values, ...), of arrays (n_basis, n_scores, ...), (n_scores, ...)."""
-        parts = [
-            np.concatenate([weight[columns, c], bias[c][None]])[: self.ends[c + 1] - self.ends[c]]
-            for c, columns in enumerate(self.columns)
-        ]
+        parts = []
+        for c, columns in enumerate(self.columns):
+            parts += [weight[columns, c], bias[c][None][: int(self.has_bias[c])]]
         return np.concatenate(parts)
 
     def unpack(self, values: Array, weight: Array, bias: Array) -> None:

@@ -222,9 +222,8 @@ def pcvm_validity(
     """
     likelihood = problem.likelihood
     if likelihood.n_scores > 1:
-        raise ValueError(
-            f"found {likelihood.n_scores} scores, needed one: take each class against the rest"
-        )
+        fault = f"found {likelihood.n_scores} scores, needed one"
+        raise ValueError(f"{fault}: take each class against the rest")
     prior = problem.hyperprior
     if isinstance(prior, HalfHorseshoe):
         raise ValueError("a half-horseshoe prior has no expected precisions; needed one of EM")
@@ -234,9 +233,7 @@ def pcvm_validity(
     rows, bias = [(kernel(X, points[active]), problem.label)], np.array([result.bias])
     precision = prior.weight_precision(weight)[:, None]
     of_bias = np.array([problem.bias_precision(result.bias)])
-    model = QuadraticModel.at(
-        rows, likelihood, weight[:, None], bias, precision=precision, bias_precision=of_bias
-    )
+    model = QuadraticModel(weight[:, None], bias, precision, of_bias).over(rows, likelihood)
     determined = np.clip(1.0 - np.diag(model.inverse)[: len(active)], 0.0, 1.0)
     fit = problem.label, every, result.latent, determined
     return kernel_validity(X, *fit, kernel=kernel, likelihood=likelihood, centres=centres)

@@ -131,8 +131,7 @@ class Mode(Point, Predictor):
         of_bias = np.where(bias == 0, np.inf, self.prior.bias_precision(bias))
         likelihood, target = data.observed(self.likelihood)
         rows = [(self.kernel(data.X, self.relevance_vectors), target)]
-        at = rows, likelihood, weight, bias
-        model = QuadraticModel.at(*at, precision=given, bias_precision=of_bias)
+        model = QuadraticModel(weight, bias, given, of_bias).over(rows, likelihood)
         return lambda X: model.latent(self.kernel(X, self.relevance_vectors))
 
 

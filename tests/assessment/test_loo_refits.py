@@ -9,7 +9,7 @@ from pcvm_pymc.assessment.leave_one_out import FittedMode, _scored
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.pieces import likelihoods
 from pcvm_pymc.core.pieces.centres import class_signs
-from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Normal, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, SharedHyperprior
 from pcvm_pymc.core.problem import Problem
@@ -36,7 +36,7 @@ def random_problem(likelihood, prior, rng, *, widest=0.7, largest=2.0):
         label = np.where(truth + 0.7 * rng.normal(size=n) > 0, 1.0, -1.0)
         label[:2] = 1.0, -1.0
     own = rng.permutation(n)[: int(rng.integers(n // 2, n + 1))]
-    Phi = rbf(squared_distances(X, X[own]), np.exp(rng.uniform(-1.0, widest)) * median_distance(X))
+    Phi = RBF(np.exp(rng.uniform(-1.0, widest)) * median_distance(X))(X, X[own])
     scale = np.exp(rng.uniform(-1.0, largest))
     kind = {
         "gamma": Hyperprior(5.0, 5.0 * scale**2, 1.0, 1.0),

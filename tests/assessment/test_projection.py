@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.assessment.project import _from_classifier
-from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.projection.choice import smallest_within_one_se
 from pcvm_pymc.estimators.projection import project_reference
 from pcvm_pymc.estimators.training import inner_folds
@@ -51,7 +51,7 @@ def test_the_classifier_is_the_chosen_submodel(dense, projection):
     assert len(sparse.weight_) == len(projection.path.columns[i]) <= projection.size
     assert projection.path.sizes[i] == projection.size
     assert len(model.weight_) > 40
-    latent = projection.path.latent(rbf(squared_distances(X, X), 1.2))[i]
+    latent = projection.path.latent(RBF(1.2)(X, X))[i]
     np.testing.assert_allclose(sparse.decision_function(X), latent, atol=1e-12)
     np.testing.assert_array_equal(sparse.relevance_vectors_, X[sparse.support_])
     np.testing.assert_array_equal(sparse.weight_ > 0, words[sparse.support_] == "plus")
@@ -230,7 +230,7 @@ def test_an_average_is_projected_onto_vectors_of_several_widths(several):
     scores = np.zeros((60, 3)) if several else np.zeros(60)
     for width in np.unique(few.vector_widths_):
         own = few.vector_widths_ == width
-        Phi = rbf(squared_distances(X, few.relevance_vectors_[own]), width)
+        Phi = RBF(width)(X, few.relevance_vectors_[own])
         scores = scores + Phi @ few.weight_.T[own]
     np.testing.assert_allclose(few._predictor_.latent(X), scores + few.bias_, atol=1e-10)
     q = few.predict_proba(X)

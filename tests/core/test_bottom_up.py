@@ -12,7 +12,7 @@ from scipy.optimize import minimize_scalar
 from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence.bottom_up import Bases, BottomUpOptions, Machine, Search, fit_bottom_up
 from pcvm_pymc.core.family import class_signs
-from pcvm_pymc.core.pieces.kernels import RBF, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior
@@ -29,14 +29,14 @@ def given_classes(Phi, label, n_classes, sign, *, bias="none", **kwargs):
 def problem(n=40, n_classes=3, *, seed=0, width=1.5, signs=True, has_bias=False, **kwargs):
     X, label = classes(n, n_classes, seed, fixed=True)
     sign = class_signs(label, n_classes) if signs else None
-    Phi = rbf(squared_distances(X, X), width)
+    Phi = RBF(width)(X, X)
     bias = "prior" if has_bias else "none"
     return given_classes(Phi, label, n_classes, sign, bias=bias, **kwargs)
 
 
 def two_classes(n=100, *, seed=0, width=3.0, bias="prior"):
     X, label = blobs(n, 3, seed)
-    Phi = rbf(squared_distances(X, X), width)
+    Phi = RBF(width)(X, X)
     return Problem(Phi, label, label.copy(), Hyperprior.jeffreys(), Probit(), bias=bias)
 
 
@@ -59,7 +59,7 @@ def test_it_ends_with_finite_numbers_and_right_signs(signs, n_classes, seed, wid
 @pytest.mark.parametrize("seed", range(3))
 def test_wide_bases_come_to_rest(seed):
     X, label = ripley_mixture(300, random_state=seed)
-    Phi = rbf(squared_distances(X, X), 12.0 * np.std(X))
+    Phi = RBF(12.0 * np.std(X))(X, X)
     result = fit_bottom_up(given_classes(Phi, (label > 0).astype(int), 2, None, shared=True))
     assert result.status is Status.CONVERGED
     assert np.abs(result.latent).max() < 100.0
@@ -379,7 +379,7 @@ def test_no_divergence_in_40_fits(name, data_folder):
     X, n_classes = (X - X.mean(axis=0)) / X.std(axis=0), label.max() + 1
     for factor, seed in product(np.geomspace(0.25, 4, 8), range(5)):
         rows = np.random.default_rng(seed).permutation(len(X))[:250]
-        Phi = rbf(squared_distances(X[rows], X[rows]), factor * np.sqrt(X.shape[1]))
+        Phi = RBF(factor * np.sqrt(X.shape[1]))(X[rows], X[rows])
         sign = class_signs(label[rows], n_classes)
         result = fit_bottom_up(given_classes(Phi, label[rows], n_classes, sign))
         assert np.isfinite(result.latent).all()

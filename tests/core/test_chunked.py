@@ -11,7 +11,7 @@ from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.em.coupled import DenseModel, Preconditioner, StreamedModel
 from pcvm_pymc.core.em.rows import DenseRows, StreamedRows
 from pcvm_pymc.core.pieces.centres import class_signs
-from pcvm_pymc.core.pieces.kernels import RBF, as_kernel, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.resources import chunk_rows, has_room_for_coupled
@@ -52,7 +52,7 @@ def test_basis_functions_at_any_offset_and_width(offset, width):
     weight = np.random.default_rng(2).normal(size=(10, 1))
     at = weight, np.array([0.4]), 0 * weight, np.array([-0.2])
     found = ArrayRows(X, label, 7).sums(SumsRequest(X[:10], RBF(width), *at, Probit().terms))
-    latent = rbf(squared_distances(X, X[:10]), width) @ weight[:, 0] + 0.4
+    latent = RBF(width)(X, X[:10]) @ weight[:, 0] + 0.4
     assert found.log_likelihood == pytest.approx(Probit().log_likelihood(latent, label), rel=1e-9)
     assert found.change == pytest.approx(np.abs(latent + 0.2).max(), rel=1e-9)
 
@@ -63,7 +63,7 @@ def test_the_coupled_matrix_is_that_of_the_whole(n_classes, chunk, n_jobs, seed)
     X, label = classes(30, n_classes, seed)
     rng = np.random.default_rng(seed)
     weight, bias = rng.normal(size=(8, n_classes)), rng.normal(size=n_classes)
-    Phi = rbf(squared_distances(X, X[:8]), 1.3)
+    Phi = RBF(1.3)(X, X[:8])
     likelihood = MultinomialProbit(n_classes)
     terms = {"terms": likelihood.terms, "gram": "coupled", "hessian": likelihood.hessian}
     asked = SumsRequest(X[:8], RBF(1.3), weight, bias, weight, bias, **terms)

@@ -22,7 +22,7 @@ from problems import (
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, initial_state, iterate, log_posterior
 from pcvm_pymc.core.em.rows import DenseRows
 from pcvm_pymc.core.pieces.centres import class_signs
-from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, NoisyProbit, Probit
 from pcvm_pymc.core.pieces.priors import PRUNING_PRECISION, Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem, Status
@@ -58,7 +58,7 @@ def test_em_with_a_free_width_never_lowers_the_log_posterior(data, prior, seed):
     assert_monotone(result.trace.log_posterior)
     low, high = prob.moves.bounds
     assert low <= result.width <= high
-    latent = rbf(prob.moves.distance, result.width) @ result.weight + result.bias
+    latent = np.exp(-prob.moves.distance / result.width**2) @ result.weight + result.bias
     np.testing.assert_allclose(result.latent, latent, atol=1e-9 * (1 + np.abs(latent).max()))
 
 
@@ -82,7 +82,7 @@ def test_a_free_width_ends_where_the_log_likelihood_is_flat():
     assert low < result.width < high
 
     def value(width):
-        Phi = rbf(prob.moves.distance, width)
+        Phi = RBF(width).of_distances(prob.moves.distance.copy())
         return Probit().log_likelihood(Phi @ result.weight + result.bias, label)
 
     h = 1e-5
@@ -206,7 +206,7 @@ PIECES = (st.sampled_from(list(PRIORS.values())), st.sampled_from(["auto", "newt
 def of_classes(n, n_classes, hyperprior, *, seed=0, width=1.5, signs=True, **kwargs):
     X, label = classes(n, n_classes, seed)
     sign = class_signs(label, n_classes) if signs else None
-    Phi = rbf(squared_distances(X, X), width)
+    Phi = RBF(width)(X, X)
     return several(Phi, label, n_classes, sign, hyperprior, **kwargs)
 
 
@@ -273,7 +273,7 @@ def test_two_classes_are_a_binary_machine_of_another_hyperprior(hyperprior):
     twice the rate.
     """
     X, sign = blobs(50, seed=4)
-    Phi = rbf(squared_distances(X, X), 1.5)
+    Phi = RBF(1.5)(X, X)
     label = (sign > 0).astype(int)
     many = several(Phi, label, 2, class_signs(label, 2), hyperprior)
     c, d, e, f = hyperprior.c, hyperprior.d, hyperprior.e, hyperprior.f

@@ -15,7 +15,7 @@ from pcvm_pymc import Hyperprior, Laplace, Status
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_batch, fit_rvm, posterior
 from pcvm_pymc.core.evidence.active_set import gains
 from pcvm_pymc.core.evidence.prediction import augmentation, predictive_moments, star_moments
-from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit, StudentT
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.experiments.datasets import load
@@ -26,7 +26,7 @@ LINKS = {each.name: each for each in (Logit(), Probit())}
 
 def sinc_problem(n=100, error=0.1, seed=0, *, kernel="rbf", width=2.0, **more):
     x, target = sinc(n, error, seed)
-    return EvidenceProblem(design_matrix(kernel, x, x, width), target, **more)
+    return EvidenceProblem(as_kernel(kernel, width)(x, x), target, **more)
 
 
 def random_regression(n=40, m=7, seed=0, noise=0.3):
@@ -131,7 +131,7 @@ def test_end_point_is_stationary_in_every_precision_and_the_noise(method):
 def test_result_is_the_posterior_in_the_bases_own_units(method, likelihood):
     X, label = blobs(60, seed=1)
     target = label if likelihood != "gaussian" else X[:, 0] ** 2 + 3 + 0.1 * label
-    Phi = 5.0 * rbf(squared_distances(X, X), 1.5)
+    Phi = 5.0 * RBF(1.5)(X, X)
     problem = EvidenceProblem(Phi, target, likelihood)
     fit = fit_rvm(problem, method=method)
     bases = np.column_stack([Phi[:, fit.active], np.ones(60)])
@@ -157,9 +157,9 @@ def test_ripleys_data_under_the_logit(data_folder, method):
     """Log evidence -72.775 with 4 bases and 9.6 % error, kernel exp(-d^2 / 0.5^2), bias under ARD."""
     X, y, X_test, y_test = load("ripley", folder=data_folder).split(0)
     label, label_test = (np.where(each == np.max(y), 1.0, -1.0) for each in (y, y_test))
-    fit = fit_rvm(EvidenceProblem(design_matrix("rbf", X, X, 0.5), label, "logit"), method=method)
+    fit = fit_rvm(EvidenceProblem(as_kernel("rbf", 0.5)(X, X), label, "logit"), method=method)
     assert fit.log_evidence == pytest.approx(-72.775, abs=0.01)
-    latent = design_matrix("rbf", X_test, X, 0.5) @ fit.weight + fit.bias
+    latent = as_kernel("rbf", 0.5)(X_test, X) @ fit.weight + fit.bias
     assert np.mean(np.sign(latent) != label_test) <= 0.0961
     assert method != "sequential" or len(fit.active) == 4
 
@@ -211,7 +211,7 @@ def test_units_of_columns_and_targets_change_nothing_else(method, unit, target_u
 @pytest.mark.parametrize("value", [0.0, 1.0, -1e6, 0.1])
 def test_constant_targets(method, value):
     x, _ = sinc(30)
-    Phi = design_matrix("rbf", x, x, 2.0)
+    Phi = as_kernel("rbf", 2.0)(x, x)
     fit = fit_rvm(EvidenceProblem(Phi, np.full(30, value)), method=method)
     np.testing.assert_allclose(fit.latent, value, atol=1e-4 * abs(value))
     assert np.isfinite(fit.log_evidence)
@@ -307,12 +307,12 @@ def test_star_is_the_augmented_model(seed, bias, kernel):
     x, target = noisy_cosine(25, seed)
     target *= 1 + seed % 9
     x_new = np.array([[-9.0], [-1.0], [0.3], [3.9], [7.0]])
-    Phi = design_matrix(kernel, x, x, 1.3)
+    Phi = as_kernel(kernel, 1.3)(x, x)
     problem = EvidenceProblem(Phi, target, bias=bias)
     fit = fit_rvm(problem)
-    new = design_matrix(kernel, x_new, x, 1.3)[:, fit.active]
-    at_training = design_matrix(kernel, x, x_new, 1.3)
-    at_itself = np.diag(design_matrix(kernel, x_new, x_new, 1.3))
+    new = as_kernel(kernel, 1.3)(x_new, x)[:, fit.active]
+    at_training = as_kernel(kernel, 1.3)(x, x_new)
+    at_itself = np.diag(as_kernel(kernel, 1.3)(x_new, x_new))
     mean, variance = star_moments(new, at_training, at_itself, fit, augmentation(problem, fit))
     alpha = np.append(fit.alpha[fit.active], fit.bias_alpha)
     kept = np.isfinite(alpha)
@@ -332,9 +332,9 @@ def test_star_is_the_augmented_model(seed, bias, kernel):
 
 def test_targets_that_do_not_vary_leave_nothing_to_the_new_basis():
     x, _ = noisy_cosine(20)
-    problem = EvidenceProblem(design_matrix("rbf", x, x, 1.5), np.zeros(20))
+    problem = EvidenceProblem(as_kernel("rbf", 1.5)(x, x), np.zeros(20))
     fit = fit_rvm(problem)
-    new, own = np.empty((1, 0)), design_matrix("rbf", x, x[:1], 1.5)
+    new, own = np.empty((1, 0)), as_kernel("rbf", 1.5)(x, x[:1])
     assert len(fit.active) == 0
     moments = star_moments(new, own, np.ones(1), fit, augmentation(problem, fit))
     assert [each[0] for each in moments] == [0, 0]
@@ -346,10 +346,10 @@ def test_star_covers_outside_the_data_and_loses_none_inside():
     for seed in range(10):
         x, target = noisy_cosine(40, seed)
         x_new, target_new = noisy_cosine(600, 1000 + seed, spread=(-10.0, 10.0))
-        problem = EvidenceProblem(design_matrix("rbf", x, x, 1.5), target)
+        problem = EvidenceProblem(as_kernel("rbf", 1.5)(x, x), target)
         fit = fit_rvm(problem)
-        new = design_matrix("rbf", x_new, x, 1.5)[:, fit.active]
-        at_training = design_matrix("rbf", x, x_new, 1.5)
+        new = as_kernel("rbf", 1.5)(x_new, x)[:, fit.active]
+        at_training = as_kernel("rbf", 1.5)(x, x_new)
         star = star_moments(new, at_training, np.ones(600), fit, augmentation(problem, fit))
         within = np.abs(x_new[:, 0]) <= 4
         for (mean, variance), inner, outer in (
@@ -378,7 +378,7 @@ class Unbounded(Logit):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_likelihood_without_a_bound_of_its_curvature_has_the_same_evidence(method):
     x, target = noisy_cosine(40)
-    Phi, label = design_matrix("rbf", x, x, 1.5), np.where(target > 0.2, 1.0, -1.0)
+    Phi, label = as_kernel("rbf", 1.5)(x, x), np.where(target > 0.2, 1.0, -1.0)
     problems = (EvidenceProblem(Phi, label, each) for each in (Logit(), Unbounded()))
     bounded, other = (fit_rvm(each, method=method) for each in problems)
     np.testing.assert_array_equal(other.active, bounded.active)

@@ -11,7 +11,7 @@ from scipy import stats
 from pcvm_pymc.core.gibbs import GibbsChains, GibbsProblem, GibbsState, advance, responses
 from pcvm_pymc.core.gibbs.chain import run
 from pcvm_pymc.core.gibbs.problem import factorise
-from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Logit, NoisyProbit, Probit
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem
@@ -23,7 +23,7 @@ LIKELIHOODS = [Probit(), NoisyProbit(0.1), NoisyProbit(0.0)]
 
 def problem(n=12, prior="fixed", seed=0, likelihood=LIKELIHOODS[0]):
     X, label = blobs(n, seed=seed)
-    Phi = rbf(squared_distances(X, X), 1.2)
+    Phi = RBF(1.2)(X, X)
     return GibbsProblem.of(Problem(Phi, label, label.copy(), PRIORS[prior], likelihood))
 
 
@@ -31,13 +31,13 @@ def problem(n=12, prior="fixed", seed=0, likelihood=LIKELIHOODS[0]):
 @given(awkward_data())
 def test_factors_are_the_matrix(data):
     X, _ = data
-    Phi = rbf(squared_distances(X, X), median_distance(X))
+    Phi = RBF(median_distance(X))(X, X)
     left, right = factorise(Phi)
     np.testing.assert_allclose(left @ right.T, Phi, atol=1e-9)
     np.testing.assert_allclose(left.T @ left, np.eye(left.shape[1]), atol=1e-12)
     assert left.shape[1] <= len(X)
     many = np.random.default_rng(0).normal(size=(300, 2))
-    assert factorise(rbf(squared_distances(many, many), 3.0))[0].shape[1] < 100
+    assert factorise(RBF(3.0)(many, many))[0].shape[1] < 100
 
 
 @pytest.mark.parametrize("a", [-3.0, 0.0, 0.39, 0.41, 2.0, 8.0])
@@ -162,7 +162,7 @@ NOT_DRAWN_FROM = [
     ({"hyperprior": Hyperprior.jeffreys()}, "use bottom-up or em or nuts"),
     ({"hyperprior": HalfHorseshoe(0.3)}, "a half-horseshoe prior and signed weights .* use .*nuts"),
     ({"hyperprior": Laplace(1.0)}, "a laplace prior and signed weights are of PCVM.* use .*nuts"),
-    ({"bias": "none"}, "'gibbs' does not take; needed .* a bias, .*or use .*nuts"),
+    ({"bias": "none"}, "'gibbs' does not take; needed .* a bias, or use .*nuts"),
     ({"likelihood": NoisyProbit(np.nan)}, "a label noise likelihood, .* use .*nuts"),
     ({"likelihood": Logit()}, "a logit likelihood, .*; needed probit .*or use .*nuts"),
     ({"sign": None}, "a probit likelihood, a gamma prior and free weights"),

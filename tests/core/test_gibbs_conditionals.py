@@ -208,7 +208,7 @@ def test_the_common_scale(prior):
         d = rate * factor**2 if prior.rate_shape else rate
         of_rows = likelihood.log_likelihood(factor * latent, label)
         if k % 500 == 0:
-            found = responses.log_likelihood(likelihood.flip, factor, latent, label)
+            found = sum(responses.log_label(likelihood.flip, x) for x in label * factor * latent)
             assert found == pytest.approx(of_rows, rel=1e-7)
         log_density[k] = of_rows + (len(size) + 1) * each
         log_density[k] += replace(prior, d=d).log_weight_density(factor * size).sum()

@@ -17,7 +17,7 @@ from pcvm_pymc.core.hamiltonian.chains import State, moved_rate
 from pcvm_pymc.core.hamiltonian.density import Coordinates
 from pcvm_pymc.core.hamiltonian.widths import WidthSlice
 from pcvm_pymc.core.pieces import likelihoods, priors
-from pcvm_pymc.core.pieces.kernels import design_matrix, squared_distances
+from pcvm_pymc.core.pieces.kernels import as_kernel, squared_distances
 from pcvm_pymc.core.problem import Problem
 
 LEARNED = priors.Hyperprior(2.0, 3.0, 0.5, 0.7, rate_shape=0.5)
@@ -341,7 +341,7 @@ def test_states_from_prior_and_data_keep_their_law(case):
     """
     rng, signed, unknown = np.random.default_rng(75), case == "signed", case == "width"
     X = np.array([[-1.0], [0.2], [0.5], [1.5]])
-    Phi, sign = design_matrix("rbf", X, X[:2], 1.0), np.array([1.0, -1.0]) if signed else None
+    Phi, sign = as_kernel("rbf", 1.0)(X, X[:2]), np.array([1.0, -1.0]) if signed else None
     prior = priors.Hyperprior(2.0, 1.0, 2.0, 1.0, rate_shape=2.0)
     moves = WidthMoves(squared_distances(X, X[:2]), (0.1, 10.0), log_normal_density)
     empty = Problem(Phi, np.ones(ROWS), sign, prior, likelihoods.Probit())

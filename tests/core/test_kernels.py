@@ -1,6 +1,6 @@
 """Kernels: widths, matrices, ranks of columns, and widths of features that are learned."""
 
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pymc as pm
@@ -15,7 +15,7 @@ from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 
 from pcvm_pymc.core import metric
 from pcvm_pymc.core.design import latent_in_blocks
-from pcvm_pymc.core.metric import Evidence, class_targets, relative_widths, share_of_widths
+from pcvm_pymc.core.metric import class_targets, negative_evidence, relative_widths, share_of_widths
 from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.kernels import RBF, Laplacian
 from pcvm_pymc.core.pieces.transforms import FEW_VALUES, Codes, NormalScores, View, Viewed, ranks_of
@@ -60,18 +60,18 @@ X, Z = RNG.normal(size=(12, 3)), RNG.normal(size=(7, 3))
 
 
 def test_the_rbf_is_scikit_learns_and_pymcs():
-    of_gamma = kernels.design_matrix("rbf", X, Z, 0.37**-0.5)
+    of_gamma = kernels.as_kernel("rbf", 0.37**-0.5)(X, Z)
     np.testing.assert_allclose(of_gamma, rbf_kernel(X, Z, gamma=0.37), rtol=1e-12)
-    of_scale = kernels.design_matrix("rbf", X, Z, np.sqrt(2.0) * 1.3)
+    of_scale = kernels.as_kernel("rbf", np.sqrt(2.0) * 1.3)(X, Z)
     np.testing.assert_allclose(of_scale, pm.gp.cov.ExpQuad(3, ls=1.3).full(X, Z).eval(), rtol=1e-12)
 
 
 def test_the_laplacian_is_scikit_learns():
     rng = np.random.default_rng(0)
     X, Z, width = rng.normal(size=(9, 3)), rng.normal(size=(5, 3)), np.array([0.5, 2.0, 1.0])
-    found = kernels.design_matrix("laplacian", X, Z, 1.7)
+    found = kernels.as_kernel("laplacian", 1.7)(X, Z)
     np.testing.assert_allclose(found, laplacian_kernel(X, Z, gamma=1 / 1.7), rtol=1e-13)
-    found = kernels.design_matrix("laplacian", X, Z, width)
+    found = kernels.as_kernel("laplacian", width)(X, Z)
     np.testing.assert_allclose(found, laplacian_kernel(X / width, Z / width, gamma=1), rtol=1e-13)
     apart = np.abs(X[:, None] - X).sum(axis=-1)
     wanted = np.median(apart[np.triu_indices(9, 1)])
@@ -86,7 +86,7 @@ def test_distances_survive_a_far_offset():
 
 @pytest.mark.parametrize("width", [1e-200, 1e200])
 def test_extreme_widths_do_not_overflow(width):
-    Phi = kernels.rbf(kernels.squared_distances(X, X), width)
+    Phi = RBF(width).of_distances(kernels.squared_distances(X, X).copy())
     np.testing.assert_array_equal(Phi, np.eye(12) if width < 1 else np.ones((12, 12)))
 
 
@@ -98,11 +98,11 @@ BAD_KERNELS = [
 
 
 def test_a_callable_kernel_is_checked():
-    found = kernels.design_matrix(lambda A, B, width: A @ B.T / width, X, Z, 2.0)
+    found = kernels.as_kernel(lambda A, B, width: A @ B.T / width, 2.0)(X, Z)
     np.testing.assert_array_equal(found, X @ Z.T / 2)
     np.testing.assert_array_equal(kernels.as_kernel(linear)(X, Z), X @ Z.T)
     for kernel, words in BAD_KERNELS:
-        refused(words, kernels.design_matrix, kernel, X, Z, 1.0)
+        refused(words, lambda kernel: kernels.as_kernel(kernel, 1.0)(X, Z), kernel)
 
 
 def test_scales_of_the_data():
@@ -129,7 +129,7 @@ def test_linear_spline_is_the_papers_and_indefinite_for_inputs_of_both_signs():
     assert np.linalg.eigvalsh(kernels.LinearSpline()(both, both)).min() < -1
     plane = np.random.default_rng(0).uniform(size=(5, 2))
     product = np.prod([kernels.LinearSpline()(each, each) for each in plane.T[:, :, None]], axis=0)
-    np.testing.assert_allclose(kernels.design_matrix("linear-spline", plane, plane, 9.0), product)
+    np.testing.assert_allclose(kernels.as_kernel("linear-spline", 9.0)(plane, plane), product)
 
 
 # --- ranks of columns: identities of the map, and which columns have one --------------------------
@@ -252,15 +252,16 @@ def problem(seed, n=25, d=3, k=1):
     X = rng.normal(size=(n, d))
     number = np.minimum(np.arange(d), max(d - 2, 0))  # the last two have a width in common
     target, at = rng.normal(size=(n, k)), rng.normal(size=number[-1] + 4) / 2
-    return Evidence(X, target, unit=1.7, spread=0.7, number=number), at
+    known = {"X": X, "target": target, "number": number, "weight": 1.0, "unit": 1.7}
+    return partial(negative_evidence, **known, spread=0.7), at
 
 
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 3))
 @settings(max_examples=20, deadline=None)
 def test_the_slope_is_the_derivative(seed, d, k):
     evidence, at = problem(seed, d=d, k=k)
-    numeric = approx_fprime(at, lambda each: evidence.negative(each)[0], 1e-6)
-    np.testing.assert_allclose(evidence.negative(at)[1], numeric, rtol=1e-4, atol=2e-4)
+    numeric = approx_fprime(at, lambda each: evidence(each)[0], 1e-6)
+    np.testing.assert_allclose(evidence(at)[1], numeric, rtol=1e-4, atol=2e-4)
 
 
 @given(st.integers(0, 10**6))
@@ -268,14 +269,15 @@ def test_the_slope_is_the_derivative(seed, d, k):
 def test_the_value_is_a_multivariate_normal_s_density_and_the_priors(seed):
     evidence, at = problem(seed, k=2)
     *log_width, common, log_variance, log_noise = at
-    Z = evidence.X / (1.7 * np.exp(log_width))[evidence.number]
+    X, target = evidence.keywords["X"], evidence.keywords["target"]
+    Z = X / (1.7 * np.exp(log_width))[evidence.keywords["number"]]
     K = np.exp(log_variance - 0.5 * cdist(Z, Z, "sqeuclidean"))
     K += (np.exp(log_noise) + 1e-8 * np.exp(log_variance)) * np.eye(len(Z))
-    density = multivariate_normal(np.zeros(len(Z)), K).logpdf(evidence.target.T).sum()
-    constant = 0.5 * evidence.target.size * np.log(2 * np.pi)
+    density = multivariate_normal(np.zeros(len(Z)), K).logpdf(target.T).sum()
+    constant = 0.5 * target.size * np.log(2 * np.pi)
     prior = 0.5 * np.sum((np.array(log_width) - common) ** 2) / 0.49 + 0.5 * common**2
     prior += log_variance**2 / 8 + (log_noise + 1.5) ** 2 / 8
-    assert evidence.negative(at)[0] == pytest.approx(prior - density - constant, rel=1e-9)
+    assert evidence(at)[0] == pytest.approx(prior - density - constant, rel=1e-9)
 
 
 def test_features_without_effect_become_wide():
@@ -381,9 +383,8 @@ def test_the_penalty_draws_to_one_width_and_a_clear_gain_overcomes_it():
 
 def test_single_precision_finds_the_same_maximum():
     evidence, at = problem(3, n=80, d=4)
-    X, target = (each.astype(np.float32) for each in (evidence.X, evidence.target))
-    single = replace(evidence, X=X, target=target)
-    value, slope = evidence.negative(at)
-    rough, rough_slope = single.negative(at)
+    X, target = (evidence.keywords[name].astype(np.float32) for name in ("X", "target"))
+    value, slope = evidence(at)
+    rough, rough_slope = evidence(at, X=X, target=target)
     assert rough == pytest.approx(value, rel=1e-5)
     np.testing.assert_allclose(rough_slope, slope, rtol=1e-3, atol=1e-3)

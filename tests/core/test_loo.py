@@ -16,7 +16,7 @@ from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.loo import _Mode, averaging_weights, check_step, leave_one_out
 from pcvm_pymc.core.nonnegative import ridge_solve
 from pcvm_pymc.core.pieces import likelihoods
-from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Normal, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, SharedHyperprior
 from pcvm_pymc.core.problem import Problem
@@ -35,7 +35,7 @@ def classes(n=66):
 
 def class_problem(width, scale):
     X, y, sign = classes()
-    Phi = rbf(squared_distances(X, X), width * median_distance(X))
+    Phi = RBF(width * median_distance(X))(X, X)
     return Problem(Phi, y, sign, at_scale(scale), MultinomialProbit(3))
 
 
@@ -199,7 +199,7 @@ def free_problem(prior):
 
 def shared_problem():
     X, y, _ = classes(50)
-    Phi = rbf(squared_distances(X, X), median_distance(X))
+    Phi = RBF(median_distance(X))(X, X)
     prior = SharedHyperprior(1.0, 1.0, 1.0, 1.0)
     return Problem(Phi, y, None, prior, MultinomialProbit(3), bias="none", shared=True)
 

@@ -48,9 +48,8 @@ SMALL = {
 def sampled_log_marginal(of, mode, normal, rng):
     """Return the log density of the labels by importance sampling from a multivariate t at the mode."""
     weight, bias, prior = mode.weight[:, None], np.array([mode.bias]), of.hyperprior
-    known = {"precision": prior.weight_precision(weight)}
-    known["bias_precision"] = np.array([of.bias_precision(mode.bias)])
-    H = QuadraticModel.at([(of.Phi, of.label)], of.likelihood, weight, bias, **known)
+    known = prior.weight_precision(weight), np.array([of.bias_precision(mode.bias)])
+    H = QuadraticModel(weight, bias, *known).over([(of.Phi, of.label)], of.likelihood)
     v = H.value + normal @ H.root
     place = H.scale * v
     latent = place[:, :-1] @ of.Phi.T + place[:, -1:]

@@ -10,7 +10,7 @@ from scipy.stats import gamma, multivariate_t, norm
 from scipy.stats import t as student
 
 from pcvm_pymc.core.pieces import priors
-from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.priors import Hyperprior
 
 
@@ -79,7 +79,7 @@ def test_default_scales_the_prior_of_the_latent_function(n, n_features, width, l
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, n_features))
     signs = np.where(X[:, 0] > 0, 1.0, -1.0)
-    Phi = rbf(squared_distances(X, X), width)
+    Phi = RBF(width)(X, X)
     prior = Hyperprior.default(Phi, signs, latent_size=latent_size)
     size = np.abs(rng.standard_t(2 * prior.c, (4000, n))) * np.sqrt(prior.d / prior.c)
     latent = (size * signs) @ Phi.T
@@ -91,10 +91,9 @@ def test_default_scales_the_prior_of_the_latent_function(n, n_features, width, l
 
 def test_learned_has_more_mass_near_zero_where_weights_have_one_sign():
     X = np.random.default_rng(0).normal(size=(60, 2))
-    signs, Phi = np.where(X[:, 0] > 0, 1.0, -1.0), rbf(squared_distances(X, X), 0.7)
+    signs, Phi = np.where(X[:, 0] > 0, 1.0, -1.0), RBF(0.7)(X, X)
     found = [Hyperprior.learned(Phi, each) for each in (signs, None)]
-    assert [each.c for each in found] == [0.5, Hyperprior.plug_in().c]
-    assert [each.rate_spread for each in found] == [None, priors.RATE_SPREAD]
+    assert [(each.c, each.rate_spread) for each in found] == [(0.5, None), (5.0, 1.5)]
     assert not any(each.has_mode for each in found)
     median = priors.prior_latent_size(np.array([[1.0], [-1.0]]), None, 5.0)  # of 200 draws
     assert median == pytest.approx(student(10).ppf(0.75), rel=0.25)

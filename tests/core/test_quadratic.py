@@ -16,7 +16,7 @@ from pcvm_pymc.core.em import EMOptions, fit_em
 from pcvm_pymc.core.nonnegative import ridge_solve, solve_nonnegative
 from pcvm_pymc.core.penalised import penalised_mode
 from pcvm_pymc.core.pieces.centres import class_signs
-from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit, StudentT
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem
@@ -45,8 +45,7 @@ def test_covariance_of_latent_values_by_the_whole_matrix(likelihood):
     covariance[np.ix_(kept, kept)] = np.linalg.inv(matrix)
     wanted = np.einsum("na,cadb,nb->ncd", new, covariance.reshape(C, 4, C, 4), new)
     parts = [(design[:8], target[:8]), (design[8:], target[8:])]
-    given_ = {"precision": precision, "bias_precision": np.full(C, np.inf)}
-    model = QuadraticModel.at(parts, likelihood, theta, bias, **given_)
+    model = QuadraticModel(theta, bias, precision, np.full(C, np.inf)).over(parts, likelihood)
     mean, found = model.latent(new)
     np.testing.assert_allclose(mean, new @ theta + bias)
     np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-14)
@@ -55,9 +54,9 @@ def test_covariance_of_latent_values_by_the_whole_matrix(likelihood):
 
 
 def test_a_matrix_that_is_singular_to_rounding_is_factored_all_the_same():
-    ends = {"precision": np.full((2, 1), 1e-20), "bias_precision": np.full(1, np.inf)}
+    ends = np.full((2, 1), 1e-20), np.full(1, np.inf)
     parts = [(np.ones((4, 2)), np.zeros(4))]  # two columns that are one
-    model = QuadraticModel.at(parts, Normal(1.0), np.zeros((2, 1)), np.zeros(1), **ends)
+    model = QuadraticModel(np.zeros((2, 1)), np.zeros(1), *ends).over(parts, Normal(1.0))
     factor = np.tril(model.factor)
     np.testing.assert_allclose(factor @ factor.T, 4e20, rtol=1e-7)
     assert np.diag(factor).min() > 0
@@ -193,7 +192,7 @@ def test_what_single_precision_cannot_hold_is_solved_in_double(factor):
 
 def test_a_fit_in_single_precision_ends_where_that_in_double_does(monkeypatch):
     X, label = ripley_mixture(300, random_state=0)
-    given_ = Problem(rbf(squared_distances(X, X), 0.6), label, label.copy(), Hyperprior.plug_in())
+    given_ = Problem(RBF(0.6)(X, X), label, label.copy(), Hyperprior.plug_in())
     options = EMOptions(tol=1e-9)
     single = fit_em(given_, None, options)
     monkeypatch.setattr(gram_module, "_SINGLE_FROM", 10_000)
@@ -220,7 +219,7 @@ def random_problem(likelihood, bias, signed, seed):
     sign = None
     if signed and likelihood.targets != "numbers":
         sign = class_signs(label, 3) if several else label.copy()
-    Phi = rbf(squared_distances(X, X), median_distance(X))
+    Phi = RBF(median_distance(X))(X, X)
     gamma = float(np.exp(rng.uniform(-2.0, 2.0)))
     return Problem(Phi, label, sign, Laplace(gamma), likelihood, bias=bias)
 

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import pcvm_pymc
 from pcvm_pymc import PCVMClassifier, RVMRegressor
 from pcvm_pymc.core.pieces import resources
-from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.resources import blas_threads
 
 
@@ -111,7 +111,7 @@ def test_fits_have_one_thread_and_give_it_back():
 
     def kernel(X, Z, width):
         seen.append(n_threads())
-        return rbf(squared_distances(X, Z), width)
+        return RBF(width)(X, Z)
 
     x = np.linspace(-2, 2, 30)[:, None]
     PCVMClassifier(kernel=kernel, width=1.0).fit(x, x[:, 0] > 0.1)

@@ -17,7 +17,7 @@ from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, columns, p
 from pcvm_pymc.core.evidence.active_set import gains, leave_one_out, scanned
 from pcvm_pymc.core.evidence.columns import ComputedBases, DenseColumns
 from pcvm_pymc.core.evidence.relevance import fit_batch, fit_rvm, fit_sequential
-from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline
 from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, Probit, StudentT
 from pcvm_pymc.core.pieces.row_weights import Weighted, weighted_target
 
@@ -45,7 +45,7 @@ def left_out(state):
 def noisy_sine(n=80, seed=0, noise=0.2):
     rng = np.random.default_rng(seed)
     x = rng.uniform(-5, 5, (n, 1))
-    return rbf(squared_distances(x, x), 1.5), np.sin(x[:, 0]) + noise * rng.normal(size=n), x
+    return RBF(1.5)(x, x), np.sin(x[:, 0]) + noise * rng.normal(size=n), x
 
 
 @given(st.integers(0, 10_000), st.integers(0, 6), st.sampled_from([*LINKS.values(), Normal(NOISE)]))
@@ -125,7 +125,7 @@ def test_a_cycle_is_stopped(monkeypatch):
         return m, 1, False
 
     monkeypatch.setattr(f"{SEARCH}.change_precisions", to_and_fro)
-    problem = EvidenceProblem(rbf(squared_distances(X, X), 0.8), label, "logit")
+    problem = EvidenceProblem(RBF(0.8)(X, X), label, "logit")
     fit = fit_sequential(problem, EvidenceOptions(patience=10))
     assert fit.status is Status.BEST_OF_CYCLE
     last = fit.trace.log_evidence
@@ -177,7 +177,7 @@ def linear_classes(seed, n=100, d=20, width=20.0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
     label = np.where(X[:, 0] - X[:, 1] + 0.3 * rng.normal(size=n) > 0, 1.0, -1.0)
-    return rbf(squared_distances(X, X), width), label
+    return RBF(width)(X, X), label
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -223,7 +223,7 @@ def test_wide_bases_whose_rounding_tells_end_where_nothing_gains():
     rng = np.random.default_rng(88)
     x = rng.normal(size=(120, 1))
     y = np.sin(2 * x[:, 0]) + 0.01 * rng.normal(size=120)
-    Phi = rbf(squared_distances(x, x), 4.0)
+    Phi = RBF(4.0)(x, x)
     fit = fit_sequential(EvidenceProblem(Phi, y, "normal", bias=False))
     assert fit.converged
     assert fit.noise < 0.05
@@ -234,7 +234,7 @@ def test_wide_bases_whose_rounding_tells_end_where_nothing_gains():
         rng = np.random.default_rng(seed)
         x = rng.normal(size=(60, 1))
         y = np.sin(2 * x[:, 0]) + 1e-4 * rng.normal(size=60)
-        known = EvidenceProblem(rbf(squared_distances(x, x), 2.0), y, "normal", bias=False)
+        known = EvidenceProblem(RBF(2.0)(x, x), y, "normal", bias=False)
         assert (np.diff(fit_sequential(known).trace.log_evidence) > -1e-3).all()
 
 

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.nonnegative import ridge_solve
-from pcvm_pymc.core.pieces.kernels import design_matrix, feature_matrix, median_distance
+from pcvm_pymc.core.pieces.kernels import RBF, feature_matrix, median_distance
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem, Status
 
@@ -73,10 +73,7 @@ def test_primal_and_dual_solve_the_normal_equations(bias_precision, shape, weigh
 def test_the_log_posterior_never_decreases(data, features, prior, update, bias):
     X, label = data
     X = X / np.abs(X).max()
-    if features == "kernel":
-        Phi = design_matrix("rbf", X, X, median_distance(X))
-    else:
-        Phi = feature_matrix(X, features)
+    Phi = RBF(median_distance(X))(X, X) if features == "kernel" else feature_matrix(X, features)
     result = fit_em(sparse(Phi, label, prior, bias), options=EMOptions(update=update, max_iter=60))
     path = result.trace.log_posterior
     assert np.isfinite(path).all()

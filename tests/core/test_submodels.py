@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from problems import SEEDS, blobs, fixed_rng, refused
 
 from pcvm_pymc.core.pieces.centres import class_signs
-from pcvm_pymc.core.pieces.kernels import median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Probit
 from pcvm_pymc.core.pieces.probit import ndtr
 from pcvm_pymc.core.projection import Submodel, Target, default_sizes, project_path
@@ -22,7 +22,7 @@ def labels(n=40, n_basis=12, seed=0, **kwargs):
     """Return a projection of random smooth probabilities onto RBFs at the first rows."""
     rng = fixed_rng(seed)
     X, label = blobs(n, seed=seed, fixed=True)
-    Phi = rbf(squared_distances(X, X[:n_basis]), median_distance(X))
+    Phi = RBF(median_distance(X))(X, X[:n_basis])
     probability = ndtr(1.5 * np.sin(X[:, 0]) + X[:, 1] * rng.normal())
     return Target(Phi, label[:n_basis], probability, **kwargs)
 
@@ -36,14 +36,18 @@ def classes(seed=0, *, n=30, n_basis=10, n_classes=3, **kwargs):
     probability = likelihood.probability(latent)
     probability /= probability.sum(axis=1, keepdims=True)
     own = np.array([rng.choice(n_classes, p=each) for each in probability])
-    Phi = rbf(squared_distances(X, X[:n_basis]), median_distance(X))
+    Phi = RBF(median_distance(X))(X, X[:n_basis])
     signs = class_signs(own[:n_basis], n_classes)
     return Target(Phi, signs, probability, likelihood=likelihood, **kwargs)
 
 
+def terms_of(problem, latent):
+    return row_terms(problem.likelihood, latent, problem.probability)
+
+
 def slopes(problem, model):
     """Return the derivative of the objective in every weight, shape (n_basis, n_scores), and bias."""
-    residual = problem.mass[:, None] * problem.terms(model.latent).score
+    residual = problem.mass[:, None] * terms_of(problem, model.latent).score
     gradient = problem.penalty[:, None] * dense(problem, model) - problem.Phi.T @ residual
     return gradient, -residual.sum(axis=0)
 
@@ -130,7 +134,11 @@ def test_gains_are_half_of_raos_statistics(several):
     problem = replace(classes(ridge=0.3), sign=None) if several else labels(ridge=0.3)
     model, Phi = fit_submodel(problem, [1, 4]), problem.Phi
     Z = np.column_stack([Phi, np.ones(len(Phi))])
-    terms, gain, n = problem.terms(model.latent), addition_gains(problem, model), len(Z.T)
+    terms, gain, n = (
+        terms_of(problem, model.latent),
+        addition_gains(problem, model),
+        len(Z.T),
+    )
     own = np.arange(several, problem.n_scores)  # the first class has none
     H = np.einsum("i,ij,icd,ik->cjdk", problem.mass, Z, terms.hessian[:, own][:, :, own], Z)
     H = H.reshape(n * len(own), -1) + np.diag(np.tile(np.append(problem.penalty, 0), len(own)))
@@ -165,7 +173,7 @@ def test_derivatives_of_the_divergence(seed, n_classes):
     probability[0] = np.eye(n_classes)[0]  # a label that is certain
     signs, piece = class_signs(np.zeros(1, int), n_classes), MultinomialProbit(n_classes)
     problem = Target(np.ones((n, 1)), signs, probability, rng.uniform(0.1, 1, n), likelihood=piece)
-    terms = problem.terms(latent)
+    terms = terms_of(problem, latent)
     h = 1e-4
     for i in range(n):
         for c in range(n_classes):
@@ -174,7 +182,7 @@ def test_derivatives_of_the_divergence(seed, n_classes):
             above, below = (problem.divergence(latent + k * step) for k in (1, -1))
             slope = problem.mass[i] * terms.score[i, c]
             assert -(above - below) / (2 * h) == pytest.approx(slope, abs=1e-6)
-            up, down = (problem.terms(latent + k * step).score[i] for k in (1, -1))
+            up, down = (terms_of(problem, latent + k * step).score[i] for k in (1, -1))
             assert_allclose(-(up - down) / (2 * h), terms.hessian[i, c], atol=1e-5)
 
 
@@ -313,7 +321,7 @@ def test_classes_that_are_never_taken_for_each_other():
     probability[np.arange(32), own] = share
     probability[np.arange(32), own ^ 1] = 1 - share
     X = rng.normal(size=(32, 2)) + 30.0 * (own >= 2)[:, None]
-    Phi = rbf(squared_distances(X, X), 20.0)
+    Phi = RBF(20.0)(X, X)
     problem = Target(Phi, class_signs(own, 4), probability, likelihood=MultinomialProbit(4))
     path = project_path(problem, range(13))
     assert (np.diff(path.objective) <= 0).all()

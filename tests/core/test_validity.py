@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from pcvm_pymc.core import validity
 from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
-from pcvm_pymc.core.pieces.kernels import RBF, MatrixRBF, as_kernel, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, MatrixRBF, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior
 from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
@@ -113,7 +113,7 @@ def test_kernels_of_weight_zero_count_for_nothing():
     X, label = blobs(30, seed=7)
     weight = np.zeros(30)
     weight[[3, 8]] = 1.0, -2.0
-    latent = rbf(squared_distances(X, X), 1.0) @ weight
+    latent = RBF(1.0)(X, X) @ weight
     share = np.array([0.4, 0.9])
     options = {"kernel": RBF(1.0), "likelihood": LINKS["logit"]}
     few = validity.kernel_validity(X, label, weight, latent, share, **options)
@@ -141,7 +141,7 @@ def test_the_unit_of_the_inputs_changes_nothing(hyperprior):
 @pytest.mark.parametrize("bias", ["prior", "free", "none"])
 def test_the_bias_has_the_precision_that_the_problem_gives_it(bias, prior):
     X, label = blobs(40, seed=3)
-    Phi = rbf(squared_distances(X, X), 1.0)
+    Phi = RBF(1.0)(X, X)
     given_ = Problem(Phi, label, label.copy(), prior, bias=bias)
     weight = np.where(np.arange(40) % 8 == 0, 0.7 * label, 0.0)
     shift = 0.0 if bias == "none" else 0.4

@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 from pcvm_pymc import EMOptions, Hyperprior, MPCVMClassifier, PCVMClassifier
 from pcvm_pymc.core.pieces import likelihoods
-from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, NoisyProbit, Probit
 from pcvm_pymc.estimators.predictors import Average, Predictor
 from pcvm_pymc.experiments.datasets import load
@@ -252,7 +252,7 @@ def test_an_average_onto_few_vectors(average, n_vectors):
     assert model.vector_widths_.shape == (n,)
     ratios = np.unique(np.round(model.vector_widths_ / model.width_, 9))
     assert set(ratios) <= {0.6, 1.0, 1.7}
-    basis = rbf(squared_distances(NEW, model.relevance_vectors_), model.vector_widths_)
+    basis = RBF(model.vector_widths_)(NEW, model.relevance_vectors_)
     np.testing.assert_allclose(model.decision_function(NEW), basis @ model.weight_ + model.bias_)
     reference = model.projection_.reference
     rbfs = clone(average).set_params(kernel="rbf").fit(X, WORDS)

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence import fit_bottom_up
-from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Logit, NoisyProbit, Normal, StudentT
 from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.core.problem import Problem
@@ -150,7 +150,7 @@ def test_one_name_means_one_hyperprior():
 @pytest.mark.parametrize("likelihood", ["logit", Logit()], ids=str)
 def test_a_likelihood_is_used_for_fit_width_and_probabilities(likelihood):
     model = PCVM(likelihood=likelihood, width=1.2).fit(X, WORDS)
-    Phi = rbf(squared_distances(X, X), 1.2)
+    Phi = RBF(1.2)(X, X)
     core = fit_em(Problem(Phi, LABEL, LABEL, pcvm.Hyperprior.plug_in(), Logit(), width=1.2))
     np.testing.assert_array_equal(model.weight_, core.weight[core.support])
     assert model.log_posterior_ == core.log_posterior
@@ -186,7 +186,7 @@ def test_a_projection_under_another_likelihood_than_the_probit(likelihood):
 
 def test_two_classes_from_the_bottom_up():
     model = PCVM(estimation="bottom-up", width=1.2).fit(X, WORDS)
-    Phi = rbf(squared_distances(X, X), 1.2)
+    Phi = RBF(1.2)(X, X)
     core = fit_bottom_up(Problem(Phi, LABEL, LABEL, pcvm.Hyperprior.jeffreys(), width=1.2))
     np.testing.assert_array_equal(model.support_, core.support)
     np.testing.assert_array_equal(model.weight_, core.weight[core.support])

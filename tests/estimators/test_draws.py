@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.special import log_ndtr
 
 import pcvm_pymc as pcvm
-from pcvm_pymc.core.pieces.kernels import design_matrix
+from pcvm_pymc.core.pieces.kernels import as_kernel
 from pcvm_pymc.core.problem import Problem
 
 # whether chains converge within `max_iter` is a matter of the draws, which rounding decides
@@ -124,7 +124,7 @@ def test_lp_is_the_log_posterior_and_the_energy_exceeds_it_by_that_of_normal_mom
     long = {"options": pcvm.PosteriorOptions(250, 1000), "hyperprior": PRIOR}
     model = pcvm.PCVMClassifier(**ONE | long)
     tree = model.fit(ROWS, TARGETS["two"]).idata_
-    Phi = design_matrix("rbf", ROWS, model.relevance_vectors_, 2.0)
+    Phi = as_kernel("rbf", 2.0)(ROWS, model.relevance_vectors_)
     problem = Problem(Phi, SIGNS, None, PRIOR)
     names = ("latent", "weight", "bias")
     latent, weight, bias = (values_of(tree, "posterior", each) for each in names)

@@ -4,7 +4,7 @@ from problems import blobs, fixed_rng, refused
 
 from pcvm_pymc import MatrixRBF, PCVMClassifier, RVMClassifier, RVMRegressor, validity
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_rvm
-from pcvm_pymc.core.pieces.kernels import RBF, design_matrix
+from pcvm_pymc.core.pieces.kernels import RBF, as_kernel
 from pcvm_pymc.core.validity import rvm_validity
 
 X, LABEL = blobs(50, seed=3, fixed=True)
@@ -16,7 +16,7 @@ MACHINES = [(RVMClassifier, LABEL, "logit"), (RVMRegressor, TARGET, "normal")]
 
 @pytest.mark.parametrize(("machine", "target", "likelihood"), MACHINES)
 def test_it_is_the_cores(machine, target, likelihood):
-    problem = EvidenceProblem(design_matrix("rbf", X, X, 1.1), target, likelihood)
+    problem = EvidenceProblem(as_kernel("rbf", 1.1)(X, X), target, likelihood)
     wanted = rvm_validity(X, problem, fit_rvm(problem), kernel=RBF(1.1))
     found = validity(machine(width=1.1).fit(X, target), X, target)
     assert found.log_validity == pytest.approx(wanted.log_validity, rel=1e-6)

@@ -14,7 +14,7 @@ from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence import EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.centres import choose_rows
-from pcvm_pymc.core.pieces.kernels import RBF, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.problem import Problem, Status
@@ -38,7 +38,7 @@ def test_fitted_attributes(estimator):
     np.testing.assert_array_equal(model.relevance_vectors_, X[model.support_])
     assert model.weight_.shape == (3, len(model.support_))
     assert len(model.support_) < 75
-    Phi = rbf(squared_distances(X, model.relevance_vectors_), 1.0)
+    Phi = RBF(1.0)(X, model.relevance_vectors_)
     latent = Phi @ model.weight_.T + model.bias_
     np.testing.assert_allclose(model.decision_function(X), latent, atol=1e-10)
     own = class_terms(latent, CLASS).log_probability
@@ -89,7 +89,7 @@ def test_given_bases():
     given = MPCVM(estimation="bottom-up", width=1.0, basis=(X[:40], Y[:40])).fit(X, Y)
     assert (given.support_ == -1).all()
     parts = CLASS, class_signs(CLASS[:40], 3), pcvm.Hyperprior.jeffreys(), MultinomialProbit(3)
-    problem = Problem(rbf(squared_distances(X, X[:40]), 1.0), *parts, bias="none")
+    problem = Problem(RBF(1.0)(X, X[:40]), *parts, bias="none")
     core = fit_bottom_up(problem, pcvm.BottomUpOptions(max_iter=10_000))
     np.testing.assert_array_equal(given.weight_, core.weight[core.support].T)
 
@@ -141,7 +141,7 @@ def test_the_papers_search_stays_reachable():
     X, y, _ = three_blobs(90)
     both = pcvm.BottomUpOptions(), None
     paper, quick = (MRVM(width=1.5, options=each).fit(X, y) for each in both)
-    Phi, piece = rbf(squared_distances(X, X), 1.5), MultinomialProbit(3)
+    Phi, piece = RBF(1.5)(X, X), MultinomialProbit(3)
     known = Problem(Phi, y, None, pcvm.Hyperprior.jeffreys(), piece, bias="none", shared=True)
     for model, options in ((paper, pcvm.BottomUpOptions()), (quick, pcvm.BottomUpOptions.quick())):
         wanted = fit_bottom_up(known, options)

@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.centres import choose_means
-from pcvm_pymc.core.pieces.kernels import design_matrix
+from pcvm_pymc.core.pieces.kernels import as_kernel
 from pcvm_pymc.core.probabilities import class_probability
 from pcvm_pymc.estimators.chains import mixture_diagnostics
 from pcvm_pymc.model.build import build
@@ -50,7 +50,7 @@ def test_its_probabilities_are_means_over_the_draws_and_its_intervals_quantiles(
     posterior = posterior.transpose("sample", ...)
     parts = (posterior[name].values for name in ("width", "weight", "bias"))
     draws = [
-        ndtr(design_matrix("rbf", new, fitted.relevance_vectors_, width) @ weight + bias)
+        ndtr(as_kernel("rbf", width)(new, fitted.relevance_vectors_) @ weight + bias)
         for width, weight, bias in zip(*parts, strict=True)
     ]
     np.testing.assert_allclose(fitted.predict_proba(new)[:, 1], np.mean(draws, axis=0), rtol=1e-9)

@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from pcvm_pymc import RVMClassifier, RVMRegressor, Status
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_rvm
-from pcvm_pymc.core.pieces.kernels import as_kernel, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import as_kernel
 from pcvm_pymc.core.validity import rvm_validity
 
 x, y = sinc(60, end=6.0)
@@ -23,7 +23,7 @@ def test_width_of_the_highest_score(method):
     model = RVMClassifier(width=method).fit(X, label)
     assert model.width_ == model.widths_[model.width_scores_.argmax()]
     for width, score in zip(model.widths_, model.width_scores_, strict=True):
-        problem = EvidenceProblem(rbf(squared_distances(X, X), width), label, "logit")
+        problem = EvidenceProblem(as_kernel("rbf", width)(X, X), label, "logit")
         result = fit_rvm(problem, options=EvidenceOptions(tol=1e-3))
         validity = rvm_validity(X, problem, result, kernel=as_kernel("rbf", width)).log_validity
         assert score == (result.log_evidence if method == "evidence" else validity)
@@ -49,7 +49,7 @@ def test_several_classes_one_against_the_rest(link):
     theirs = OneVsRestClassifier(RVMClassifier(link=link, width=3.0)).fit(X, words)
     np.testing.assert_allclose(probability, theirs.predict_proba(X), atol=1e-12)
     mean, variance = model.latent_moments(X)
-    latent = rbf(squared_distances(X, model.relevance_vectors_), 3.0) @ model.weight_.T
+    latent = as_kernel("rbf", 3.0)(X, model.relevance_vectors_) @ model.weight_.T
     np.testing.assert_allclose(mean, latent + model.bias_, atol=1e-9)
     assert variance.shape == (150, 3)
     assert (variance > 0).all()

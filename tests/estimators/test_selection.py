@@ -8,7 +8,7 @@ from sklearn.datasets import load_iris
 from pcvm_pymc import Hyperprior, PCVMClassifier, RVMClassifier, plots, select, select_width
 from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence import EvidenceOptions
-from pcvm_pymc.core.pieces.kernels import design_matrix, median_distance
+from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance
 from pcvm_pymc.core.pieces.probit import log_ndtr
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.validity import pcvm_validity
@@ -44,7 +44,7 @@ def test_validity_is_that_of_the_map_at_each_width(hyperprior):
     X, label = blobs(50, seed=77)
     found = select_width(X, label, method="validity", widths=[0.3, 1.0, 3.0], hyperprior=hyperprior)
     for width, score in zip(found.widths, found.scores, strict=True):
-        problem = Problem(design_matrix("rbf", X, X, width), label, label, hyperprior, width=width)
+        problem = Problem(as_kernel("rbf", width)(X, X), label, label, hyperprior, width=width)
         assert score == pcvm_validity(X, problem, fit_em(problem)).log_validity
     assert found.width == found.widths[found.scores.argmax()]
 

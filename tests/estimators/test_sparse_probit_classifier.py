@@ -7,7 +7,7 @@ from sklearn.preprocessing import StandardScaler
 
 from pcvm_pymc import Hyperprior, Laplace, SparseProbitClassifier, Status
 from pcvm_pymc.core.em import EMOptions, Start, fit_em, iterate
-from pcvm_pymc.core.pieces.kernels import design_matrix, feature_matrix
+from pcvm_pymc.core.pieces.kernels import as_kernel, feature_matrix
 from pcvm_pymc.core.pieces.probit import ndtr
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.experiments.datasets import load
@@ -22,7 +22,7 @@ def test_fitted_attributes_are_the_cores(features, prior):
     given |= {"gamma": 4.0} if prior == "laplace" else {}
     model = SparseProbitClassifier(features=features, prior=prior, **given).fit(X, words)
     density = Laplace(4.0) if prior == "laplace" else Hyperprior.jeffreys()
-    Phi = design_matrix("rbf", X, X, 1.5) if features == "kernel" else feature_matrix(X, features)
+    Phi = as_kernel("rbf", 1.5)(X, X) if features == "kernel" else feature_matrix(X, features)
     core = fit_em(Problem(Phi, label, None, density))
     np.testing.assert_array_equal(model.coef_, core.weight[None])
     np.testing.assert_array_equal(model.selected_, np.flatnonzero(core.weight))
@@ -117,9 +117,9 @@ def test_ripleys_data_as_in_table_1(data_folder):
     rows = []
     for seed in range(20):
         chosen = fixed_rng(seed).permutation(250)[:100]
-        Phi = design_matrix("rbf", X[chosen], X[chosen], width)
+        Phi = as_kernel("rbf", width)(X[chosen], X[chosen])
         end = papers_own_end(Problem(Phi, label[chosen], None, Hyperprior.jeffreys()))
-        Phi = design_matrix("rbf", X_test, X[chosen], width)
+        Phi = as_kernel("rbf", width)(X_test, X[chosen])
         rows.append((np.mean((Phi @ end.weight + end.bias) * test_label <= 0), end.n_active))
     error, n_kernels = np.mean(rows, axis=0)
     assert error <= 0.10

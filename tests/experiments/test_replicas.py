@@ -9,7 +9,7 @@ from problems import blobs, classes, papers_step, problem, refused, response_mea
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.evidence import EvidenceOptions, EvidenceProblem, fit_bottom_up, fit_rvm
 from pcvm_pymc.core.pieces.centres import class_signs
-from pcvm_pymc.core.pieces.kernels import design_matrix, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.problem import Problem, Status
@@ -24,7 +24,7 @@ from pcvm_pymc.experiments.replicas.lyu2020_algorithm2 import fit_printed
 
 def given_classes(X, label, prior, width, bias="prior"):
     """Return a problem of three classes with a basis at each row."""
-    Phi, sign = rbf(squared_distances(X, X), width), class_signs(label, 3)
+    Phi, sign = RBF(width)(X, X), class_signs(label, 3)
     return Problem(Phi, label, sign, prior, MultinomialProbit(3), bias=bias)
 
 
@@ -165,7 +165,7 @@ def test_as_printed_at_rest_no_change_is_left():
 
 def test_a_random_choice_of_the_basis_is_seeded_and_gains_less_a_step():
     x, target = sinc()
-    evidence_problem = EvidenceProblem(design_matrix("rbf", x, x, 2.0), target)
+    evidence_problem = EvidenceProblem(as_kernel("rbf", 2.0)(x, x), target)
     best = fit_rvm(evidence_problem)
     fits = [random.fit_random(evidence_problem, random_state=seed) for seed in (0, 0, 1)]
     assert all(fit.converged for fit in fits)  # where no single change gains
@@ -179,7 +179,7 @@ def test_a_random_choice_of_the_basis_is_seeded_and_gains_less_a_step():
 
 def test_labels_end_at_the_best_state_and_limits_are_kept():
     x, target = sinc()
-    evidence_problem = EvidenceProblem(design_matrix("rbf", x, x, 2.0), np.sign(target), "logit")
+    evidence_problem = EvidenceProblem(as_kernel("rbf", 2.0)(x, x), np.sign(target), "logit")
     fit = random.fit_random(evidence_problem, random_state=0)
     assert fit.log_evidence >= fit.trace.log_evidence.max() - 1e-6
     assert fit.log_evidence == pytest.approx(fit_rvm(evidence_problem).log_evidence, abs=3.0)

@@ -22,7 +22,7 @@ import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import WidthMoves
 from pcvm_pymc.core.gibbs import GibbsChains, GibbsProblem
 from pcvm_pymc.core.pieces.centres import class_signs
-from pcvm_pymc.core.pieces.kernels import rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, squared_distances
 from pcvm_pymc.core.pieces.likelihoods import NoisyProbit, Probit
 from pcvm_pymc.core.problem import Problem, Values
 from pcvm_pymc.core.process import _LOG_PRIOR, NOISE_RATE, NOISE_SHAPE, RATIOS, ProcessPosterior
@@ -103,7 +103,7 @@ class ByGibbs:
             of_width = partial(log_normal_density, spread=spread)
             moves = WidthMoves(squared, (0.1, 10.0), of_width)
         pieces = label, label.astype(float), prior, likelihood
-        self.problem = GibbsProblem.of(Problem(rbf(squared, 1.0), *pieces, moves=moves))
+        self.problem = GibbsProblem.of(Problem(RBF(1.0)(X, X), *pieces, moves=moves))
         self.prior, self.spread = prior, spread
 
     def draw_prior(self, rng):
@@ -186,7 +186,7 @@ def replicate_process(replications, seed, factors=(1.0,), *, known=False):
     """Return ranks of the truth, for each factor by which draws are stretched; the bias, flat, is 1.7."""
     rng, found = np.random.default_rng(seed), {factor: [] for factor in factors}
     X = np.random.default_rng(8).normal(size=(N, 2))
-    gram, shares = rbf(squared_distances(X, X), 1.0), np.exp(_LOG_PRIOR - _LOG_PRIOR.max())
+    gram, shares = RBF(1.0)(X, X), np.exp(_LOG_PRIOR - _LOG_PRIOR.max())
     root = np.linalg.cholesky(np.linalg.inv(gram))
 
     def quantities(weight, bias, amplitude, noise):

@@ -14,7 +14,7 @@ from scipy.stats import t as student
 from pcvm_pymc import HalfHorseshoe, Hyperprior, new_data, pcvm_latent, pcvm_model, predict
 from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.centres import choose_means
-from pcvm_pymc.core.pieces.kernels import RBF, median_distance, rbf, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF, median_distance
 from pcvm_pymc.core.pieces.priors import prior_latent_size
 from pcvm_pymc.core.pieces.validation import InputWarning
 from pcvm_pymc.inference.prediction import latent_draws
@@ -318,7 +318,7 @@ def test_centres_at_means_of_rows():
     centres, signs = choose_means(X, LABEL, random_state=0)
     model = pcvm_model(X, Y, basis="kmeans", width=1.1)
     np.testing.assert_array_equal(model["signs"].get_value(), signs)
-    np.testing.assert_allclose(basis_of(model), rbf(squared_distances(X, centres), 1.1))
+    np.testing.assert_allclose(basis_of(model), RBF(1.1)(X, centres))
     numbers = rvm_model(np.tile(X, (2, 1)), np.arange(60.0), basis="kmeans")
     assert basis_of(numbers).shape == (60, 30)
     several = mpcvm_model(np.tile(X, (2, 1)), np.arange(60) % 4, basis="kmeans")

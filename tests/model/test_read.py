@@ -13,7 +13,7 @@ from scipy.stats import norm
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.em import EMOptions, fit_em, log_posterior
 from pcvm_pymc.core.family import sampler_of
-from pcvm_pymc.core.pieces.kernels import Laplacian, rbf, squared_distances, width_bounds
+from pcvm_pymc.core.pieces.kernels import RBF, Laplacian, squared_distances, width_bounds
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
 from pcvm_pymc.core.pieces.priors import SharedHyperprior
 from pcvm_pymc.model.build import build
@@ -105,7 +105,7 @@ def test_pieces_of_other_priors_come_back_exactly():
 
 def by_hand(declare_observed, *, times=lambda s, w: s * w, y=None):
     """Return a model of the family's operations under names of its own."""
-    Phi = rbf(squared_distances(X, X), 1.2)
+    Phi = RBF(1.2)(X, X)
     with pm.Model() as model:
         w = pcvm.MarginalWeight("u", 2.0, 0.3, shape=18)
         latent = pcvm.MarginalBias("a", 1.5, 0.7) + Phi @ times(LABEL, w)
@@ -123,7 +123,7 @@ def test_names_do_not_matter():
 
 
 def test_other_ways_to_write_the_same():
-    Phi = rbf(squared_distances(X, X), 1.2)
+    Phi = RBF(1.2)(X, X)
     with pm.Model() as model:
         w = FreeWeight("w", 1.0, 0.5, shape=18)
         pm.Normal("t", pm.math.dot(w, Phi.T), 0.4, observed=TARGET)
@@ -139,13 +139,13 @@ def test_other_ways_to_write_the_same():
     problem = read(model)
     assert problem.likelihood.n_classes == 3
     np.testing.assert_array_equal(problem.sign, np.ones((18, 3)))
-    np.testing.assert_allclose(problem.moves.basis(0.7), rbf(squared_distances(X, X), 0.7))
+    np.testing.assert_allclose(problem.moves.basis(0.7), RBF(0.7)(X, X))
 
 
 def test_a_logit_under_the_pcvms_names_is_no_probit():
     """Its variables are all called as `pcvm_model` calls them."""
     with pm.Model(coords={"basis": range(18)}) as model:
-        Phi = pm.Data("Phi", rbf(squared_distances(X, X), 1.2))
+        Phi = pm.Data("Phi", RBF(1.2)(X, X))
         signs = pm.Data("signs", LABEL)
         size = pcvm.MarginalWeight("magnitude", 2.0, 0.3, dims="basis")
         bias = pcvm.MarginalBias("bias", 1.5, 0.7)

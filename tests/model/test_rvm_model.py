@@ -7,7 +7,7 @@ from scipy import stats
 from scipy.special import expit, ndtr
 
 from pcvm_pymc import Hyperprior, rvm_model
-from pcvm_pymc.core.pieces.kernels import design_matrix
+from pcvm_pymc.core.pieces.kernels import as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Normal
 from pcvm_pymc.model.parts import find_parts
 from pcvm_pymc.model.read import read
@@ -25,7 +25,7 @@ def data_for(likelihood, n=25):
 def test_log_density_is_that_of_the_formulas(likelihood):
     X, y = data_for(likelihood)
     model = rvm_model(X, y, likelihood=likelihood, width=1.3, hyperprior=PRIOR)
-    Phi = design_matrix("rbf", X, X, 1.3)
+    Phi = as_kernel("rbf", 1.3)(X, X)
     weight, bias, noise = np.random.default_rng(0).normal(size=25), 0.7, 0.4
     latent = Phi @ weight + bias
     wanted = stats.t(4, scale=np.sqrt(0.15)).logpdf(weight).sum()

@@ -133,12 +133,8 @@ def fit_em(
     return EMResult(**vars(state), status=status, n_iter=len(trace) - 1, trace=columns, rate=rate)
 
 
-def iterate(
-    problem: Problem, start: Start | EMState, options: EMOptions | None = None
-) -> Iterator[EMState]:
+def iterate(problem: Problem, start: Start, options: EMOptions | None = None) -> Iterator[EMState]:
     """Yield the state after each EM iteration, without end; the caller stops."""
-    if isinstance(start, EMState):
-        start = Start(start.weight, start.bias)
     machine = _Machine(problem, options or EMOptions(), start)
     point = machine.first
     while True:
@@ -313,16 +309,11 @@ def _m_step(
         scale = rows.sign * np.sqrt(unit / prior.weight_precision(old))
         for c, old_bias in enumerate(point.bias.tolist()):
             precision = problem.bias_precision(old_bias) / unit
-            weight[rows.index, c], bias[c] = solve_nonnegative(
-                gram,
-                scale[:, c],
-                np.inf if precision == 0 else float(1.0 / np.sqrt(precision)),
-                (point.gradient[:, c] / unit, float(point.total[c]) / unit),
-                expected(old[:, c]),
-                start=(old[:, c], old_bias),
-                constrained=problem.is_signed,
-                slack=slack,
-            )
+            of_bias = np.inf if precision == 0 else float(1.0 / np.sqrt(precision))
+            target = point.gradient[:, c] / unit, float(point.total[c]) / unit
+            given = gram, scale[:, c], of_bias, target, expected(old[:, c])
+            how: Any = {"start": (old[:, c], old_bias), "constrained": problem.is_signed}
+            weight[rows.index, c], bias[c] = solve_nonnegative(*given, **how, slack=slack)
     weight = prior.pruned(weight, shared=problem.shared, size=rows.size)
     if problem.bias == "prior" and prior.holds_zero_bias and prior.penalty == 0:
         bias = np.where(np.abs(bias) <= _PRUNED_BIAS, 0.0, bias)

@@ -78,9 +78,8 @@ class EMOptions:
     def check_in_memory(self) -> None:
         """Raise for an option that rows in memory do not have."""
         if self.kernel_dtype != "float64":
-            raise ValueError(
-                f"kernel_dtype={self.kernel_dtype!r} has no effect on rows in memory; needed 'float64'"
-            )
+            fault = f"kernel_dtype={self.kernel_dtype!r} has no effect on rows in memory"
+            raise ValueError(f"{fault}; needed 'float64'")
 
 
 @dataclass(frozen=True)

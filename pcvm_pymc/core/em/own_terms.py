@@ -225,9 +225,8 @@ def start_of(problem: OwnProblem, values: Array) -> OwnState:
     """Return the state at some values; raise where the log posterior is not finite there."""
     slopes = problem.slopes(values)
     if not all(np.isfinite(each).all() for each in slopes):
-        raise ValueError(
-            f"the log posterior is {slopes[0]} at the start, or has no slopes there; give another initval="
-        )
+        fault = f"the log posterior is {slopes[0]} at the start, or has no slopes there"
+        raise ValueError(f"{fault}; give another initval=")
     return _state(problem, values, slopes[0])
 
 

@@ -102,7 +102,7 @@ class _Rows:
             return point
         self.index, self.sign = self.index[keep], self.sign[keep]
         if isinstance(self.Phi, StreamedDesign):
-            self.Phi = self.Phi.take(keep)
+            self.Phi = replace(self.Phi, centres=self.Phi.centres[keep])
         else:
             self.Phi = np.asfortranarray(self.Phi[:, keep])
         self.moves = self.moves and self.moves.take(keep)

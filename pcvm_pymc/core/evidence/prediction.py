@@ -21,13 +21,9 @@ def predictive_moments(Phi_active: Array, result: EvidenceResult) -> tuple[Array
         The kept bases, ``result.active``, at the new rows.
     result : EvidenceResult
     """
-    bases = _with_constant(Phi_active)
+    bases = np.column_stack([Phi_active, np.ones(len(Phi_active))])
     mean = Phi_active @ result.weight[result.active] + result.bias
     return mean, np.maximum(np.einsum("ij,jk,ik->i", bases, result.covariance, bases), 0.0)
-
-
-def _with_constant(Phi: Array) -> Array:
-    return np.column_stack([Phi, np.ones(len(Phi))])
 
 
 class Augmentation(NamedTuple):
@@ -91,7 +87,8 @@ def star_moments(
     at_training = fitted.root * at_training
     end, weighted = fitted.end, at_training / result.noise
     U = fitted.orthogonal[0].T @ weighted
-    V = end.half.T @ _with_constant(Phi_active)[:, fitted.kept].T
+    bases = np.column_stack([Phi_active, np.ones(len(Phi_active))])
+    V = end.half.T @ bases[:, fitted.kept].T
     q, e = end.score @ at_training, at_itself - np.einsum("ij,ij->j", U, V)
     s = sum_of_squares(fitted.orthogonal, weighted)
     # the precision of a weight with which the basis alone varies as the targets do

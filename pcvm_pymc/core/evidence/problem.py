@@ -30,9 +30,8 @@ from pcvm_pymc.core.problem import Ended, Problem, Status
 
 _NORMAL = 1.4826  # standard deviation over the median distance from the centre, if normal
 NOISE_FLOOR = 1e-4  # of the targets' standard deviation: below, rounding decides on the bases
-_LIKELIHOODS = tuple(
-    name for row in FAMILY.values() if "evidence" in row.solvers for name in row.likelihoods
-)
+_ROWS = [row for row in FAMILY.values() if "evidence" in row.solvers]
+_LIKELIHOODS = tuple(name for row in _ROWS for name in row.likelihoods)
 
 
 @dataclass(frozen=True, init=False)
@@ -88,9 +87,8 @@ class EvidenceProblem:
         piece: Any = as_likelihood(likelihood, _LIKELIHOODS)
         is_scale = isinstance(getattr(piece, "base", piece), ScaleLikelihood)
         if isinstance(Phi, StreamedDesign) and piece.targets == "numbers":
-            raise ValueError(
-                f"rows that lie elsewhere need labels; found likelihood={piece.name!r}: use ComputedBases"
-            )
+            fault = f"rows that lie elsewhere need labels; found likelihood={piece.name!r}"
+            raise ValueError(f"{fault}: use ComputedBases")
         piece.check_targets(target)
         constant, given = np.ones(len(target)) if constant is None else constant, (target, piece)
         bases: Any = Phi
@@ -274,13 +272,11 @@ def check_fixed_bases(problem: Problem, solver: str) -> None:
     """
     check_solver(problem, solver)
     if not isinstance(problem.hyperprior, Hyperprior):
-        raise ValueError(
-            f"{solver!r} estimates precisions; found a {problem.hyperprior.name} prior, needed Gamma ones"
-        )
+        fault = f"{solver!r} estimates precisions; found a {problem.hyperprior.name} prior"
+        raise ValueError(f"{fault}, needed Gamma ones")
     if problem.moves is not None:
-        raise ValueError(
-            f"{solver!r} takes fixed bases; found a width that may move, needed a number"
-        )
+        fault = f"{solver!r} takes fixed bases; found a width that may move"
+        raise ValueError(f"{fault}, needed a number")
     if problem.bias == "free":
         raise ValueError(f"bias='free' has no precision for {solver!r}; use 'prior' or 'none'")
 

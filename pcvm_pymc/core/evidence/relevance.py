@@ -10,14 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.evidence.active_set import (
-    ActiveSet,
-    Model,
-    gains,
-    posterior,
-    posterior_of,
-    scanned,
-)
+from pcvm_pymc.core.evidence.active_set import ActiveSet, Model, gains, posterior_of, scanned
 from pcvm_pymc.core.evidence.columns import Columns, DenseColumns, Index
 from pcvm_pymc.core.evidence.problem import (
     NOISE_FLOOR,
@@ -356,19 +349,19 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
     """
     options, columns = options or EvidenceOptions(), columns_of(problem)
     if not isinstance(columns, DenseColumns):
-        raise ValueError(
-            "method='batch' needs all basis functions; found computed ones (memory_limit): use 'sequential'"
-        )
+        fault = "method='batch' needs all basis functions; found computed ones (memory_limit)"
+        raise ValueError(f"{fault}: use 'sequential'")
     noise, free = start_noise(problem, options), problem.noise_is_estimated
     # all bases with equal precisions, the latent function varying as the targets do
-    index = np.flatnonzero(columns.square)
+    index: Any = np.flatnonzero(columns.square)
     variance = problem.target_scale**2 if problem.likelihood.targets == "numbers" else 1.0
     alpha = np.full(len(index), max(len(index), 1) / (problem.total * variance))
     trace: list[tuple[float, int, float]] = []
-    mean, last, since, noise_moves = None, -np.inf, 0, False
+    mean: Any = None
+    last, since, noise_moves = -np.inf, 0, False
     while len(trace) <= options.max_iter:
         likelihood = problem.likelihood.with_noise(noise)
-        end = posterior(columns.take(index), alpha, problem.centred, likelihood, mean)
+        end = posterior_of(columns, (index, alpha, mean), problem.centred, likelihood)
         trace.append((end.log_evidence, len(index), noise))
         PROGRESS.debug("sweep %d, log evidence %.6g", len(trace), end.log_evidence)
         model = index, alpha, end.mean

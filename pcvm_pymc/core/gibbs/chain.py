@@ -14,7 +14,7 @@ from pcvm_pymc.core.gibbs import moves
 from pcvm_pymc.core.gibbs.moves import Columns, Given, Parameters, Score, sliced
 from pcvm_pymc.core.gibbs.problem import GibbsProblem, GibbsState
 from pcvm_pymc.core.gibbs.responses import draw_responses
-from pcvm_pymc.core.gibbs.vectors import Integers, copy_into, jit
+from pcvm_pymc.core.gibbs.vectors import jit
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Values
 
@@ -108,11 +108,16 @@ def advance(
     size, bias = np.array(state.size, dtype=float), np.array([state.bias], dtype=float)
     kept = np.empty((draws, len(size))), np.empty(draws), np.empty(draws)
     flip = float(getattr(problem.likelihood, "flip", 0.0))
-    known = problem.basis, flip, problem.parameters, problem.sign, problem.label
+    prior, shape = problem.hyperprior, problem.hyperprior.rate_shape or 0.0
+    # as floats: integers would be compiled for once more
+    numbers = map(float, (prior.c, prior.e, prior.f, shape, shape / prior.d))
+    given = Given(problem.label, Parameters(*numbers), 0.0, flip)
+    latent, response = np.empty((2, len(problem.label)))
+    score = Score(problem.sign, size, bias, latent, response)
     done, log_rate = 0, float(state.log_rate)
     while done < draws * thin:
         began, end = time.perf_counter(), min(done + state.chunk, draws * thin)
-        log_rate = run(*known, size, bias, log_rate, kept, done, end, thin, rng)
+        log_rate = run(problem.basis, given, score, log_rate, kept, (done, end, thin), rng)
         wanted = (end - done) * _CHUNK_SECONDS / max(time.perf_counter() - began, 1e-6)
         state.chunk = int(np.clip(wanted, 1, 2 * state.chunk))
         done = end
@@ -124,25 +129,20 @@ def advance(
 @jit
 def run(
     basis: Columns,
-    flip: float,
-    prior: Parameters,
-    sign: Array,
-    label: Integers,
-    size: Array,
-    bias: Array,
+    given: Given,
+    state: Score,
     log_rate: float,
     kept: tuple[Array, Array, Array],
-    first: int,
-    end: int,
-    thin: int,
+    sweeps: tuple[int, int, int],
     rng: np.random.Generator,
 ) -> float:
-    """Run the sweeps from `first` to `end`, and write sizes, biases and d after one in `thin` into `kept`.
+    """Run sweeps from a first to an end, and write sizes, biases and d after one in so many into `kept`.
 
-    `size`, shape (n_basis,), and `bias`, (1,), move along, and the last log d is returned.
+    The state moves along, and the last log d is returned; that of `given` does not count.
     """
-    latent, response = np.empty(len(label)), np.empty(len(label))
-    state = Score(sign, size, bias, latent, response)
+    sign, size, bias, latent, response = state
+    label, prior, _, flip = given
+    first, end, thin = sweeps
     for sweep in range(first, end):
         # recomputed in each sweep: the state of a chain is its sizes, bias and d alone
         moves.write_latent(basis, sign, size, bias[0], latent)
@@ -164,6 +164,7 @@ def run(
             log_rate = sliced(moves.log_rate_density, (size, prior), log_rate, low, high, rng)
         if (sweep + 1) % thin == 0:
             n = sweep // thin
-            copy_into(kept[0][n], size)
+            for j in range(len(size)):
+                kept[0][n, j] = size[j]
             kept[1][n], kept[2][n] = bias[0], math.exp(log_rate)
     return log_rate

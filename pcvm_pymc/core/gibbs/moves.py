@@ -11,18 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from pcvm_pymc.core.gibbs.responses import log_label, log_likelihood
-from pcvm_pymc.core.gibbs.vectors import (
-    Integers,
-    add_multiple,
-    add_row,
-    jit,
-    part_of_caller,
-    places_above,
-    product,
-    product_of_transposed,
-    row_product,
-)
+from pcvm_pymc.core.gibbs import vectors
+from pcvm_pymc.core.gibbs.responses import log_label
+from pcvm_pymc.core.gibbs.vectors import Integers, jit, part_of_caller
 from pcvm_pymc.core.pieces.probit import Array
 
 # widths of the intervals, of log sizes and of logarithms of factors: some times a slice's usual one
@@ -142,8 +133,10 @@ def scale_density(t: float, size: Array, bias: Array, latent: Array, given: Give
     A learned d goes along as e^2t d, which leaves the prior of the sizes as it is; a fixed d
     does not.
     """
-    factor, prior = math.exp(t), given.prior
-    total = t + log_likelihood(given.flip, factor, latent, given.label)
+    factor, prior, of_labels = math.exp(t), given.prior, 0.0
+    for i in range(len(latent)):
+        of_labels += log_label(given.flip, given.label[i] * factor * latent[i])
+    total = t + of_labels
     total += log_size_density(factor * bias[0], prior.e, prior.f)
     if prior.rate_shape > 0.0:
         return total + 2.0 * prior.rate_shape * t - prior.rate_rate * given.rate * factor * factor
@@ -195,8 +188,8 @@ def sliced(
 def write_latent(basis: Columns, sign: Array, size: Array, bias: float, latent: Array) -> None:
     """Write the latent values."""
     inside = np.empty(basis.right.shape[1])
-    product_of_transposed(basis.right, sign * size, inside)
-    product(basis.left, inside, latent)
+    vectors.product_of_transposed(basis.right, sign * size, inside)
+    vectors.product(basis.left, inside, latent)
     latent += bias
 
 
@@ -228,7 +221,12 @@ def _largest(size: Array) -> tuple[Integers, float]:
             if below < each < floor:
                 below = each
         floor = below if below > 0.0 else floor  # where many are equally small
-    return places_above(size, floor), floor
+    places, n = np.empty(len(size), np.int64), 0
+    for j in range(len(size)):
+        if size[j] > floor:
+            places[n] = j
+            n += 1
+    return places[:n], floor
 
 
 @part_of_caller
@@ -245,16 +243,16 @@ def update_given_responses(basis: Columns, given: Given, score: Score, rng: Gene
     spread = len(response) + precision
     residual, slope = response - latent + bias[0], np.empty(len(ones))
     residual -= residual.sum() / spread
-    product_of_transposed(basis.left, residual, slope)
+    vectors.product_of_transposed(basis.left, residual, slope)
     # each size in turn
     for j in range(len(size)):
         curvature = basis.norm[j] - border[j] * border[j] / spread
-        linear = sign[j] * row_product(right, j, slope) + curvature * size[j]
+        linear = sign[j] * vectors.row_product(right, j, slope) + curvature * size[j]
         new = slice_coordinate(size[j], c, rate, linear, curvature, rng)
         delta = sign[j] * (new - size[j])
         size[j] = new
-        add_row(slope, -delta, right, j)
-        add_multiple(slope, delta * border[j] / spread, ones)
+        vectors.add_row(slope, -delta, right, j)
+        vectors.add_multiple(slope, delta * border[j] / spread, ones)
     write_latent(basis, sign, size, 0.0, latent)
     rest = response.sum() - latent.sum()
     bias[0] = rest / spread + rng.standard_normal() / math.sqrt(spread)
@@ -277,10 +275,10 @@ def update_a_large_one(basis: Columns, given: Given, score: Score, rng: Generato
         return
     j = largest[int(rng.random() * len(largest))]
     move = np.empty(len(latent))
-    product(basis.left, basis.right[j], move)
+    vectors.product(basis.left, basis.right[j], move)
     move *= score.sign[j] * size[j]
     low = -_SINGLE_WIDTH * rng.random()
     high, low = low + _SINGLE_WIDTH, max(low, math.log(floor / size[j]))
     t = sliced(single_density, (size[j], move, latent, given), 0.0, low, high, rng)
-    add_multiple(latent, math.exp(t) - 1.0, move)
+    vectors.add_multiple(latent, math.exp(t) - 1.0, move)
     size[j] *= math.exp(t)

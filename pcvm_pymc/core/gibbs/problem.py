@@ -1,14 +1,13 @@
 """The problem of a Gibbs sampler and the state of its chains; `chain.advance` updates the state."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.linalg import qr
 
 from pcvm_pymc.core.family import check_solver
-from pcvm_pymc.core.gibbs.moves import Columns, Parameters
+from pcvm_pymc.core.gibbs.moves import Columns
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 
@@ -42,13 +41,6 @@ class GibbsProblem(Problem):
         Phi = np.asarray(problem.Phi, dtype=float)
         label = np.asarray(problem.label).astype(np.int64)
         return cls(**vars(problem) | {"Phi": Phi, "label": label, "basis": make_columns(Phi)})
-
-    @cached_property
-    def parameters(self) -> Parameters:
-        """The hyperprior for compiled code, as floats: integers would be compiled for once more."""
-        prior = self.hyperprior
-        shape = prior.rate_shape or 0.0
-        return Parameters(*map(float, (prior.c, prior.e, prior.f, shape, shape / prior.d)))
 
     def start(self, rng: np.random.Generator) -> "GibbsState":
         """Return sizes uniform up to the prior's scale, the bias zero: overdispersed but not wild."""

@@ -20,15 +20,6 @@ def log_label(flip: float, x: float) -> float:
     return log_phi if flip == 0.0 else math.log(flip + (1.0 - 2.0 * flip) * math.exp(log_phi))
 
 
-@jit
-def log_likelihood(flip: float, factor: float, latent: Array, label: Integers) -> float:
-    """Return the log likelihood at `factor` times the latent values, shape (n_obs,)."""
-    total = 0.0
-    for i in range(len(label)):
-        total += log_label(flip, label[i] * factor * latent[i])
-    return total
-
-
 # --- draws ---------------------------------------------------------------------------------------
 
 

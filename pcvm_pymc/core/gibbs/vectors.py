@@ -20,28 +20,10 @@ part_of_caller = partial(jit, inline="always")
 
 
 @jit
-def copy_into(target: Array, values: Array) -> None:
-    """Write values."""
-    for i in range(len(values)):
-        target[i] = values[i]
-
-
-@jit
 def add_multiple(target: Array, factor: float, values: Array) -> None:
     """Add `factor` times the values."""
     for i in range(len(values)):
         target[i] += factor * values[i]
-
-
-@jit
-def places_above(values: Array, level: float) -> Integers:
-    """Return where values are above a level, ascending."""
-    out, n = np.empty(len(values), np.int64), 0
-    for j in range(len(values)):
-        if values[j] > level:
-            out[n] = j
-            n += 1
-    return out[:n]
 
 
 @reordered

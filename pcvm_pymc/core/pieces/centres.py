@@ -10,18 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.cluster.vq import vq
 from scipy.spatial import KDTree
 
+from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.kernels import squared_distances
 from pcvm_pymc.core.pieces.names import check_same_rows
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.validation import (
-    as_features,
-    as_labels,
-    as_signs,
-    check_choice,
-    check_seed,
-    is_real,
-    shown,
-)
 
 type Index = NDArray[np.intp]
 type SignRule = Callable[..., Array]
@@ -204,13 +196,12 @@ def as_centres(basis: CentresLike, X: Array, label: NDArray[Any] | None) -> Cent
         rows = choose_rows(X, label, int(basis), random_state=0, name="basis")
         return Centres(X[rows], free[rows], rows)
     if isinstance(basis, tuple) and len(basis) == 2:
-        points = as_features(basis[0], "basis", X.shape[1])
-        return Centres.among(X, points, as_signs(basis[1], len(points)))
+        points = validation.as_features(basis[0], "basis", X.shape[1])
+        return Centres.among(X, points, validation.as_signs(basis[1], len(points)))
     if label is not None:
-        raise ValueError(
-            f"basis={shown(basis)}; needed None, a number of rows, or (centres, signs) as of choose_basis"
-        )
-    points = as_features(basis, "basis", X.shape[1])
+        fault = f"basis={validation.shown(basis)}; needed None, a number of rows"
+        raise ValueError(f"{fault}, or (centres, signs) as of choose_basis")
+    points = validation.as_features(basis, "basis", X.shape[1])
     return Centres.among(X, points, np.ones(len(points)))
 
 
@@ -263,10 +254,10 @@ def choose_basis(
     ((4, 2), [-1.0, -1.0, 1.0, 1.0])
     """
     check_same_rows(X, y=y)
-    X = as_features(X)
-    label, _ = as_labels(y, len(X))
-    check_seed("random_state", random_state)
-    check_choice("method", method, ("kmeans++", "kmeans"))
+    X = validation.as_features(X)
+    label, _ = validation.as_labels(y, len(X))
+    validation.check_seed("random_state", random_state)
+    validation.check_choice("method", method, ("kmeans++", "kmeans"))
     if method == "kmeans":
         means, signs = choose_means(X, label, n_basis, random_state=random_state, name="n_basis")
         return means, np.asarray(signs)
@@ -333,9 +324,11 @@ def _shares(
     if label is not None:
         groups = [np.flatnonzero(label == each) for each in np.unique(label)]
     sizes = np.array([len(rows) for rows in groups])
-    if name and not (is_real(n_basis, Integral) and len(sizes) <= n_basis <= sizes.sum()):
+    if name and not (
+        validation.is_real(n_basis, Integral) and len(sizes) <= n_basis <= sizes.sum()
+    ):
         needed = f"from {len(sizes)}, the classes, to {sizes.sum()}, the rows"
-        raise ValueError(f"{name}={shown(n_basis)}; needed a whole number {needed}")
+        raise ValueError(f"{name}={validation.shown(n_basis)}; needed a whole number {needed}")
     shares = np.maximum(1, np.floor(n_basis * sizes / sizes.sum()).astype(int))
     while shares.sum() < n_basis:  # the largest remainder first
         lacking = np.where(shares < sizes, n_basis * sizes / sizes.sum() - shares, -np.inf)

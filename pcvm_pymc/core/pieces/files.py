@@ -35,9 +35,8 @@ def as_path(path: Any, name: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise StoreError(
-            f"{name}={path!r} is in an unknown home folder; needed the whole path, or ./ before a name with ~"
-        ) from None
+        fault = f"{name}={path!r} is in an unknown home folder"
+        raise StoreError(f"{fault}; needed the whole path, or ./ before a name with ~") from None
 
 
 # --- writing -----------------------------------------------------------------------------------
@@ -162,7 +161,6 @@ def alone_in(folder: Path) -> Iterator[None]:
             holder = ""
             with suppress(OSError):
                 holder = path.read_text(encoding="utf-8", errors="replace")
-            raise StoreError(
-                f"{folder} is in use by another run ({holder or 'unknown'}); wait, or name another folder"
-            ) from None
+            fault = f"{folder} is in use by another run ({holder or 'unknown'})"
+            raise StoreError(f"{fault}; wait, or name another folder") from None
         yield

@@ -23,9 +23,8 @@ def as_width(width: Any) -> Any:
     except (TypeError, ValueError):
         out = np.empty(0)
     if out.ndim > 1 or out.size == 0 or not (np.isfinite(out).all() and (out > 0).all()):
-        raise ValueError(
-            f"width={shown(width)} must be positive and finite: a number, or one for each feature"
-        )
+        fault = f"width={shown(width)} must be positive and finite"
+        raise ValueError(f"{fault}: a number, or one for each feature")
     return out if out.ndim else float(out)
 
 
@@ -59,8 +58,9 @@ class Radial(KernelPiece):
     order: ClassVar[int] = 2
 
     def profile(self, square: Array) -> Array:
-        """Return g(s) for s >= 0, shape of `square`, which may be overwritten."""
-        raise NotImplementedError
+        """Return g(s) = exp(-s) for s >= 0, in place of `square`, which is overwritten."""
+        np.negative(square, out=square)
+        return np.exp(square, out=square)
 
     def of_distances(self, distance: Array) -> Array:
         """Return g(distance / width^order) at one width, shape of `distance`, which is overwritten."""
@@ -85,11 +85,6 @@ class RBF(Radial):
 
     name: ClassVar[str] = "rbf"
 
-    def profile(self, square: Array) -> Array:
-        """Return exp(-s)."""
-        np.negative(square, out=square)
-        return np.exp(square, out=square)
-
 
 @dataclass(frozen=True)
 class Laplacian(Radial):
@@ -100,7 +95,6 @@ class Laplacian(Radial):
 
     name: ClassVar[str] = "laplacian"
     order: ClassVar[int] = 1
-    profile = RBF.profile
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,9 +138,8 @@ class MatrixRBF(KernelPiece):
             raise ValueError(f"matrix has shape {S.shape}; needed a symmetric one of the features")
         least = np.linalg.eigvalsh(S)[0]
         if not least > 0:
-            raise ValueError(
-                f"matrix has the eigenvalue {least:.3g}; needed a positive definite one: add to its diagonal"
-            )
+            fault = f"matrix has the eigenvalue {least:.3g}"
+            raise ValueError(f"{fault}; needed a positive definite one: add to its diagonal")
         if np.ndim(as_width(self.width)):
             raise ValueError(f"width={shown(self.width)}; needed one number with a matrix")
 
@@ -261,9 +254,8 @@ def checked_values(Phi: Array) -> Array:
     largest = float(np.abs(Phi).max(initial=0.0))
     if not largest <= _LARGEST:  # also for NaN
         fault = f"of size {largest:.3g}" if np.isfinite(largest) else "that are not finite"
-        raise ValueError(
-            f"kernel returned values {fault}; needed finite ones of at most {_LARGEST:g}: standardise X"
-        )
+        words = f"kernel returned values {fault}; needed finite ones of at most {_LARGEST:g}"
+        raise ValueError(f"{words}: standardise X")
     return Phi
 
 
@@ -294,9 +286,8 @@ def as_kernel(kernel: Kernel, width: Any = None) -> KernelPiece:
         if hasattr(kernel, "clone_with_theta"):  # of scikit-learn's Gaussian processes
             return FixedKernel(kernel)
         return FunctionKernel(kernel, 1.0 if width is None else width)
-    raise ValueError(
-        f"kernel={shown(kernel)} is unknown; use {', '.join(map(repr, KERNELS))} or a function(X, Z, width)"
-    )
+    names = ", ".join(map(repr, KERNELS))
+    raise ValueError(f"kernel={shown(kernel)} is unknown; use {names} or a function(X, Z, width)")
 
 
 def distances(X: Array, Z: Array, order: int) -> Array:
@@ -307,32 +298,6 @@ def distances(X: Array, Z: Array, order: int) -> Array:
 def squared_distances(X: Array, Z: Array) -> Array:
     """Return ||x_i - z_j||^2, shape (n_obs, n_basis)."""
     return distances(X, Z, 2)
-
-
-def rbf(squared_distance: Array, width: float) -> Array:
-    """Return exp(-D / width^2) (Chen et al. 2009 eq. 13), shape of `squared_distance`."""
-    return RBF(width).of_distances(np.array(squared_distance, dtype=float))
-
-
-def design_matrix(kernel: Kernel, X: Array, centres: Array, width: Any = None) -> Array:
-    """Return Phi, shape (n_obs, n_basis): each basis function at each row of `X`.
-
-    Parameters
-    ----------
-    kernel : str, callable or KernelPiece
-        See `as_kernel`.
-    X : ndarray, shape (n_obs, n_features)
-    centres : ndarray, shape (n_basis, n_features)
-    width : float, optional
-        Width of the basis functions, in the unit of `X`.
-
-    Raises
-    ------
-    ValueError
-        If the kernel is not known, or returns a matrix of another shape or with values that are
-        not finite.
-    """
-    return as_kernel(kernel, width)(X, centres)
 
 
 # --- features other than kernels -----------------------------------------------------------------

@@ -49,16 +49,10 @@ class Likelihood:
     spread: ClassVar[float] = 0.0
     #: whether the curvature is one number, `bound`, at every row and latent value
     is_quadratic: ClassVar[bool] = False
-
-    @property
-    def n_scores(self) -> int:
-        """Number of latent values of a row."""
-        return 1
-
-    @property
-    def bound(self) -> float:
-        """The largest downward curvature that occurs, in any direction of a row's latent values."""
-        raise NotImplementedError
+    #: number of latent values of a row
+    n_scores: ClassVar[Any] = 1
+    #: the largest downward curvature that occurs, in any direction of a row's latent values
+    bound: ClassVar[Any]
 
     def log_density(self, latent: Array, target: NDArray[Any]) -> Array:
         """Return log p(target | latent) of each row, shape (n_obs,)."""
@@ -488,11 +482,9 @@ class MultinomialProbit(Likelihood):
         return 10.0 * (np.asarray(target)[:, None] == np.arange(self.n_classes)) + 0.5
 
 
+_ALL = (Probit, NoisyProbit, NormalProbability, Logit, Normal, StudentT, MultinomialProbit)
 #: other names
 ALIASES = {"gaussian": "normal"}
 
 #: likelihoods by their names
-LIKELIHOODS: dict[str, type[Any]] = {
-    each.name: each
-    for each in (Probit, NoisyProbit, NormalProbability, Logit, Normal, StudentT, MultinomialProbit)
-}
+LIKELIHOODS: dict[str, type[Any]] = {each.name: each for each in _ALL}

@@ -16,16 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.pieces.class_integrals import (
-    LOG_SQRT_2PI,
-    gap_of,
-    is_far,
-    jit,
-    log_fall,
-    log_integrand,
-    mode_of_integrand,
-)
+from pcvm_pymc.core.pieces import class_integrals as integrals
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.resources import jit
 
 type Labels = NDArray[np.int64]
 
@@ -75,12 +68,12 @@ def _integrate(
         if c != true_class:
             margin[k], mean[k] = row[true_class] - row[c], 0.0
             k += 1
-    mode, top, curvature = mode_of_integrand(margin, 1e-3 if rule[0] < 1.0 else 0.2)
+    mode, top, curvature = integrals.mode_of_integrand(margin, 1e-3 if rule[0] < 1.0 else 0.2)
     step = rule[0] / math.sqrt(curvature)
     if second is not None:
-        log_integrand(mode, margin, middle)
+        integrals.log_integrand(mode, margin, middle)
         second[:] = 0.0
-    if is_far(mode, margin):
+    if integrals.is_far(mode, margin):
         return _sums(mode, top, step, rule[1], work, second, True)
     return _sums(mode, top, step, rule[1], work, second, None)
 
@@ -101,9 +94,9 @@ def _sums(
         while True:
             offset = j * step
             if far is None:
-                fall = log_integrand(mode + offset, margin, mills) - top
+                fall = integrals.log_integrand(mode + offset, margin, mills) - top
             else:
-                fall = log_fall(mode, offset, margin, mills)
+                fall = integrals.log_fall(mode, offset, margin, mills)
             if fall < -drop:
                 break
             share = math.exp(fall)
@@ -114,7 +107,10 @@ def _sums(
                 if second is None:
                     mean[k] += share * mills[k]
                 else:
-                    away, gap = mills[k] - middle[k], gap_of(mode + offset + margin[k], mills[k])
+                    away, gap = (
+                        mills[k] - middle[k],
+                        integrals.gap_of(mode + offset + margin[k], mills[k]),
+                    )
                     mean[k] += share * away
                     second[k, k] += share * (mills[k] * gap - away * away)
                     for m in range(k):
@@ -125,7 +121,7 @@ def _sums(
     if second is not None:
         second /= total
     first /= total
-    return top + math.log(total * step) - LOG_SQRT_2PI, square / total - first * first
+    return top + math.log(total * step) - integrals.LOG_SQRT_2PI, square / total - first * first
 
 
 @jit
@@ -233,9 +229,8 @@ def _checked(latent: Array) -> Array:
     if not is_safe and not np.isfinite(latent).all():
         raise ValueError("latent has values that are NaN or infinite; needed finite scores")
     if not is_safe and (apart := np.ptp(latent, axis=1).max()) > _FARTHEST:
-        raise ValueError(
-            f"latent has scores that are {apart:.3g} apart; needed at most {_FARTHEST:g}: standardise X"
-        )
+        fault = f"latent has scores that are {apart:.3g} apart"
+        raise ValueError(f"{fault}; needed at most {_FARTHEST:g}: standardise X")
     return latent
 
 

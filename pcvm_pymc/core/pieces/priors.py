@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,7 +14,9 @@ PRUNING_PRECISION = 1e12  # nu of chen2009, appendix C: expected precisions abov
 WEIGHT_CUTOFF = 1.0 / PRUNING_PRECISION  # sizes below which an improper prior's density is constant
 LATENT_SIZE = 2.0  # default of the prior median size of the centred latent function
 RATE_SHAPE = 0.5  # of a learned d under signs of labels, where it is Gamma
-RATE_SPREAD = 2.5  # of the logarithm of a learned d without signs, where it is log-normal
+# of the logarithm of a learned d without signs, where it is log-normal: at 2.5 it predicts as well, but
+# chains of separable labels mix 30 times more slowly
+RATE_SPREAD = 1.5
 SCALE_SPREAD = 0.7  # standard deviation of a weak prior of log sqrt(d / c), the scale of a mode
 _LOG_2, _LOG_2PI = np.log(2.0), np.log(2.0 * np.pi)
 
@@ -298,7 +299,6 @@ class Laplace:
     has_mode: ClassVar[bool] = True
     holds_zeros: ClassVar[bool] = True
     holds_zero_bias: ClassVar[bool] = True
-    rate_shape: ClassVar[None] = None
     learns_rate: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -382,7 +382,6 @@ class HalfHorseshoe:
     name: ClassVar[str] = "half-horseshoe"
     is_proper: ClassVar[bool] = True
     has_mode: ClassVar[bool] = False
-    rate_shape: ClassVar[None] = None
     learns_rate: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -429,9 +428,8 @@ def named_prior(
         if prior == "laplace":
             return Laplace(gamma)
         return Hyperprior.default(Phi, None) if prior == "student" else Hyperprior.jeffreys()
-    raise ValueError(
-        f"prior={prior!r}; needed one of {PRIORS}, a Laplace or a Hyperprior with rate_shape=None"
-    )
+    fault = f"prior={prior!r}; needed one of {PRIORS}"
+    raise ValueError(f"{fault}, a Laplace or a Hyperprior with rate_shape=None")
 
 
 _N_PRIOR_DRAWS = 200  # of all weights: the median over draws and rows is to set a scale
@@ -474,12 +472,5 @@ def _log_mixture_density[T: (Array, np.float64)](value: T, shape: float, rate: f
     """Return the log density of a Student-t, as a Gamma mixture of normals; scale-free for rate 0."""
     if rate == 0:
         return -(2 * shape + 1) * np.log(np.maximum(np.abs(value), WEIGHT_CUTOFF))
-    constant = _mixture_constant(shape, rate)
+    constant = gammaln(shape + 0.5) - gammaln(shape) - 0.5 * (_LOG_2PI + np.log(rate))
     return constant - (shape + 0.5) * np.log1p(value * value / (2 * rate))
-
-
-@cache
-def _mixture_constant(shape: float, rate: float) -> np.float64:
-    """Return the logarithm of what normalises it: as long to compute as the density of 100 weights."""
-    out: np.float64 = gammaln(shape + 0.5) - gammaln(shape) - 0.5 * (_LOG_2PI + np.log(rate))
-    return out

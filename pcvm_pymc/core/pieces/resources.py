@@ -70,10 +70,9 @@ def check_room(n_obs: int, n_basis: int) -> None:
     """
     needed = 8.0 * n_basis * max(n_obs, n_basis) * _COPIES
     if needed > _SMALL and needed > (there := available_bytes()):
-        raise MemoryError(
-            f"{n_obs} rows and {n_basis} bases need about {needed / 2**30:.3g} GiB, and "
-            f"{there / 2**30:.3g} GiB are free; give fewer bases (basis=) or a memory_limit="
-        )
+        sizes = f"{needed / 2**30:.3g} GiB, and {there / 2**30:.3g} GiB are free"
+        fault = f"{n_obs} rows and {n_basis} bases need about {sizes}"
+        raise MemoryError(f"{fault}; give fewer bases (basis=) or a memory_limit=")
 
 
 # --- threads ------------------------------------------------------------------------------------
@@ -167,10 +166,10 @@ def chunk_rows(
     share = 1.0 - _COUPLED_SHARE if coupled else 1.0
     rows = (share * memory_limit / copies - square) / per_row
     if rows < 1:  # the number that is printed is not rounded down
-        raise ValueError(
-            f"memory_limit={memory_limit:.3g} bytes is too small for {n_basis} bases; needed at least "
-            f"{1.005 * copies * (square + per_row) / share:.3g}: give that, or fewer bases (basis=...)"
-        )
+        least = 1.005 * copies * (square + per_row) / share
+        fault = f"memory_limit={memory_limit:.3g} bytes is too small for {n_basis} bases"
+        remedy = "give that, or fewer bases (basis=...)"
+        raise ValueError(f"{fault}; needed at least {least:.3g}: {remedy}")
     return int(min(rows, LARGEST_CHUNK))
 
 

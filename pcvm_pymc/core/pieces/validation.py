@@ -352,9 +352,8 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
     elif kind == "O":
         missing = np.array([_is_missing(each) for each in labels.ravel()], dtype=bool)
     if missing.any():
-        raise ValueError(
-            f"{name} has labels that are NaN, infinite or missing ({missing.sum()}); drop those rows first"
-        )
+        fault = f"{name} has labels that are NaN, infinite or missing ({missing.sum()})"
+        raise ValueError(f"{fault}; drop those rows first")
     labels = _plain(labels, name) if kind == "O" else labels
     if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
         found = labels[labels != np.round(labels)].flat[0]

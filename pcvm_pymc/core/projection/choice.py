@@ -234,9 +234,8 @@ def sizes_of(size: Any, sizes: Any, n_basis: int, most: int) -> list[int]:
 
     given = list(sizes) if isinstance(sizes, list | tuple | range | np.ndarray) else []
     if sizes is not None and not (given and all(map(fits, given))):
-        raise ValueError(
-            f"sizes={shown(sizes)}; needed whole numbers from 0 to {n_basis}, the bases"
-        )
+        needed = f"needed whole numbers from 0 to {n_basis}, the bases"
+        raise ValueError(f"sizes={shown(sizes)}; {needed}")
     if isinstance(size, str) and size == "auto":
         return sorted(set(map(int, given))) or default_sizes(most).tolist()
     if not fits(size):

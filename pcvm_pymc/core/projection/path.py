@@ -8,13 +8,8 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import threads_by_size
-from pcvm_pymc.core.projection.submodel import (
-    Columns,
-    Submodel,
-    Target,
-    addition_gains,
-    fit_submodel,
-)
+from pcvm_pymc.core.projection.submodel import Submodel, Target, addition_gains, fit_submodel
+from pcvm_pymc.core.quadratic import Index
 
 _LEAST_GAIN = 1e-6  # nats per row of a further column, below which the path stops to grow
 _MOST_PRUNED = 6  # additions at one size of which each brings another weight to zero
@@ -40,7 +35,7 @@ class ProjectionPath:
     """
 
     sizes: NDArray[np.int64]
-    columns: tuple[Columns, ...]
+    columns: tuple[Index, ...]
     weights: tuple[Array, ...]
     bias: Array
     kl: Array
@@ -70,29 +65,9 @@ def default_sizes(largest: int) -> NDArray[np.int64]:
     return np.array(sorted(sizes))
 
 
-def _grown(target: Target, model: Submodel, size: int, tol: float) -> Submodel:
-    """Return the model with columns added until it has `size`, or none gains more than the tolerance.
-
-    An addition may bring another weight to zero; after a few of these the model stays smaller.
-    """
-    for _ in range(size - model.n_vectors + _MOST_PRUNED):
-        if model.n_vectors >= size:
-            break
-        gain = addition_gains(target, model)
-        new = fit_submodel(target, [*model.columns, int(gain.argmax())], model)
-        if not new.objective < model.objective - tol:
-            break
-        model = new
-    return model
-
-
 @threads_by_size
 def project_path(
-    target: Target,
-    sizes: Sequence[int],
-    *,
-    tol: float = _LEAST_GAIN,
-    until: Callable[[Submodel], bool] | None = None,
+    target: Target, sizes: Sequence[int], *, until: Callable[[Submodel], bool] | None = None
 ) -> ProjectionPath:
     """Select the columns of submodels of given sizes, to lose little in Kullback-Leibler divergence.
 
@@ -104,8 +79,6 @@ def project_path(
     target : Target
     sizes : sequence of int
         Numbers of vectors, 0 being the bias alone, at most that of the columns.
-    tol : float
-        Columns are added while one lowers the objective, nats per row, by more than this.
     until : callable, optional
         ``(submodel) -> bool``, asked at each of the sizes: the path ends with the first that is enough.
 
@@ -123,11 +96,18 @@ def project_path(
     path: list[Submodel] = []
     model = fit_submodel(target, [])
     for size in wanted:
-        if size < n_basis:
-            model = _grown(target, model, size, tol)
-        else:  # nothing to select: the constrained optimum on all columns
+        if size == n_basis:  # nothing to select: the constrained optimum on all columns
             full = fit_submodel(target, range(n_basis), model)
             model = min(model, full, key=lambda each: each.objective)
+        # an addition may bring another weight to zero; after a few of these the model stays smaller
+        for _ in range(size - model.n_vectors + _MOST_PRUNED):
+            if model.n_vectors >= size or size == n_basis:
+                break
+            gain = addition_gains(target, model)
+            new = fit_submodel(target, [*model.columns, int(gain.argmax())], model)
+            if not new.objective < model.objective - _LEAST_GAIN:
+                break
+            model = new
         path.append(model)
         if until is not None and until(model):
             break

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import entr
 
@@ -14,9 +13,7 @@ from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.multinomial import FractionalTerms, fractional_terms
 from pcvm_pymc.core.pieces.probit import Array, inverse_mills
-from pcvm_pymc.core.quadratic import BorderedGram, Mask, QuadraticModel, add_products
-
-type Columns = NDArray[np.intp]
+from pcvm_pymc.core.quadratic import BorderedGram, Index, Mask, QuadraticModel, add_products
 
 _LEAST_SHARE = 1e-15  # mean probability of a class, below which the class cannot be fitted
 _MAX_NEWTON = 100  # steps, a guard: `tol` ends them
@@ -97,7 +94,7 @@ class Target:
     @cached_property
     def penalty(self) -> Array:
         """Curvature of the ridge in each weight, shape (n_basis,); zero for columns of zeros."""
-        return self.ridge * self.squared_columns(self.mass)
+        return self.ridge * np.einsum("i,ij,ij->j", self.mass, self.Phi, self.Phi)
 
     @cached_property
     def entropy(self) -> float:
@@ -106,20 +103,12 @@ class Target:
         p = np.column_stack([p, 1 - p]) if self.n_scores == 1 else p
         return float(self.mass @ entr(p).sum(axis=1))
 
-    def squared_columns(self, row_weight: Array) -> Array:
-        """Return sum_i row_weight_i Phi_ij^2, shape (n_basis,), without a copy of Phi."""
-        return np.einsum("i,ij,ij->j", row_weight, self.Phi, self.Phi)
-
-    def terms(self, latent: Array) -> FractionalTerms:
-        """Return what `row_terms` has of the rows at a latent function."""
-        return row_terms(self.likelihood, latent, self.probability)
-
     def divergence(self, latent: Array, terms: FractionalTerms | None = None) -> float:
         """Return the mean Kullback-Leibler divergence from reference to `latent`, nats per row.
 
         `latent` has shape (n_obs,), or (n_obs, n_classes); `terms` are those of the rows, where known.
         """
-        terms = self.terms(latent) if terms is None else terms
+        terms = row_terms(self.likelihood, latent, self.probability) if terms is None else terms
         return -float(self.mass @ terms.log_density) - self.entropy
 
 
@@ -175,7 +164,7 @@ class Submodel:
         Divergence and ridge.
     """
 
-    columns: Columns
+    columns: Index
     weight: Array
     bias: Any
     latent: Array = field(repr=False)
@@ -199,7 +188,7 @@ class _Point(NamedTuple):
 class _Newton:
     """Newton's equations for the weights on some columns, and the biases, in units of the ridge."""
 
-    def __init__(self, target: Target, columns: Columns, weight: Array, bias: Any) -> None:
+    def __init__(self, target: Target, columns: Index, weight: Array, bias: Any) -> None:
         self.target, free, n_scores = target, target.free[columns], target.n_scores
         flat = np.zeros(n_scores)
         flat[: n_scores > 1] = np.inf  # of several biases the first is zero
@@ -215,9 +204,10 @@ class _Newton:
         """Return the objective at some values."""
         parts = [one @ value[self.model.part(c)] for c, one in enumerate(self.designs)]
         latent = np.column_stack(parts)
-        terms = self.target.terms(latent[:, 0] if len(parts) == 1 else latent)
+        at, target = latent[:, 0] if len(parts) == 1 else latent, self.target
+        terms = row_terms(target.likelihood, at, target.probability)
         ridge = 0.5 * float(np.square(value[self.is_weight]).sum())
-        return _Point(value, latent, terms, self.target.divergence(latent, terms) + ridge)
+        return _Point(value, latent, terms, target.divergence(latent, terms) + ridge)
 
     def hessian(self, terms: FractionalTerms) -> Array:
         """Return the divergence's second derivatives in all values."""
@@ -240,14 +230,10 @@ class _Newton:
         matrix = np.eye(int(w.sum()) + 1, order="F")  # of the solver's own bias, which is not there
         matrix[:-1, :-1] = H[np.ix_(w, w)] - cross @ follow[:, :-1]
         out = np.empty(len(H))
-        out[w], _ = solve_nonnegative(
-            BorderedGram(matrix),
-            self.sign,
-            1.0,
-            (goal[w] - cross @ follow[:, -1], 0.0),
-            (here.value[w] != 0) | (slope[w] * self.sign > 0),
-            constrained=self.target.sign is not None,
-        )
+        of_weights = goal[w] - cross @ follow[:, -1], 0.0
+        passive = (here.value[w] != 0) | (slope[w] * self.sign > 0)
+        given = BorderedGram(matrix), self.sign, 1.0, of_weights, passive
+        out[w], _ = solve_nonnegative(*given, constrained=self.target.sign is not None)
         out[b] = follow[:, -1] - follow[:, :-1] @ out[w]
         return out
 
@@ -311,7 +297,7 @@ def addition_gains(target: Target, submodel: Submodel) -> Array:
     product with Phi for each score.
     """
     system = _Newton(target, submodel.columns, submodel.weight, submodel.bias)
-    terms = target.terms(submodel.latent)
+    terms = row_terms(target.likelihood, submodel.latent, target.probability)
     H = system.hessian(terms) + np.diag(system.is_weight.astype(float))
     factor = cho_factor(H + _DAMPING * np.diag(np.diag(H)))
     n_scores, n_basis = target.n_scores, target.Phi.shape[1]
@@ -326,7 +312,8 @@ def addition_gains(target: Target, submodel: Submodel) -> Array:
         cross.append(np.ascontiguousarray(both[:, :-1].T))
         response = cho_solve(factor, cross[c])
         for d in range(c + 1):
-            square = target.squared_columns(row_weight[:, d]) + (c == d) * target.penalty
+            square = np.einsum("i,ij,ij->j", row_weight[:, d], target.Phi, target.Phi)
+            square += (c == d) * target.penalty
             schur[:, c, d] = schur[:, d, c] = square - np.einsum("ij,ij->j", cross[d], response)
         spanned = (square == 0) | (schur[:, c, c] < _LEAST_SCHUR * square)
         schur[spanned | ~target.free[:, c], c, c] = np.inf
