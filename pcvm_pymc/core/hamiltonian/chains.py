@@ -208,9 +208,8 @@ class HamiltonianChains:
             self.log_width = np.log(width) + away
         self._at_widths()
         shape = n_chains, len(mode)
-        least = self.whitened(np.zeros(shape))[0] - len(
-            mode
-        )  # half of that is a typical difference
+        # half of what is taken off is a typical difference
+        least = self.whitened(np.zeros(shape))[0] - len(mode)
         place = rng.standard_normal(shape)
         self.state = State.at(self.whitened, place)
         # a chain that starts too far out could not move at the others' step

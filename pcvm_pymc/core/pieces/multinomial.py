@@ -107,10 +107,8 @@ def _sums(
                 if second is None:
                     mean[k] += share * mills[k]
                 else:
-                    away, gap = (
-                        mills[k] - middle[k],
-                        integrals.gap_of(mode + offset + margin[k], mills[k]),
-                    )
+                    away = mills[k] - middle[k]
+                    gap = integrals.gap_of(mode + offset + margin[k], mills[k])
                     mean[k] += share * away
                     second[k, k] += share * (mills[k] * gap - away * away)
                     for m in range(k):
