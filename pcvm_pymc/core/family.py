@@ -146,7 +146,7 @@ FAMILY = {
 
 #: what the Gibbs sampler takes, see `sampler_of`
 GIBBS_NEEDS = (
-    "needed probit or label noise, a gamma prior, signs of two classes, a known width, a bias"
+    "gibbs needs probit or label noise, a gamma prior, signs of two classes, one width, a bias"
 )
 
 
@@ -209,8 +209,8 @@ def check_solver(problem: Problem, solver: str) -> None:
     names = dict.fromkeys(row.name for row in rows)
     allowed = " or ".join(sorted({*taken, "nuts"}))
     fault = f"{pieces} are of {' or '.join(names)}, which {solver!r} does not take"
-    needed = f"{GIBBS_NEEDS}, or " if solver == "gibbs" else ""
-    raise ValueError(f"{fault}; {needed}use {allowed}")
+    needed = f"; {GIBBS_NEEDS}" if solver == "gibbs" else ""
+    raise ValueError(f"{fault}; use {allowed}{needed}")
 
 
 def check_mode(problem: Problem) -> None:

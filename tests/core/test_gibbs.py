@@ -162,9 +162,9 @@ NOT_DRAWN_FROM = [
     ({"hyperprior": Hyperprior.jeffreys()}, "use bottom-up or em or nuts"),
     ({"hyperprior": HalfHorseshoe(0.3)}, "a half-horseshoe prior and signed weights .* use .*nuts"),
     ({"hyperprior": Laplace(1.0)}, "a laplace prior and signed weights are of PCVM.* use .*nuts"),
-    ({"bias": "none"}, "'gibbs' does not take; needed .* a bias, or use .*nuts"),
+    ({"bias": "none"}, "'gibbs' does not take; use .*nuts; gibbs needs .* a bias"),
     ({"likelihood": NoisyProbit(np.nan)}, "a label noise likelihood, .* use .*nuts"),
-    ({"likelihood": Logit()}, "a logit likelihood, .*; needed probit .*or use .*nuts"),
+    ({"likelihood": Logit()}, "a logit likelihood, .*; use .*nuts; gibbs needs probit"),
     ({"sign": None}, "a probit likelihood, a gamma prior and free weights"),
 ]
 
