@@ -421,4 +421,4 @@ def test_learned_scales_of_other_models():
         sizes = [np.sqrt(x.d / x.c) * prior_latent_size(Phi, None, x.c) for x in (known, unknown)]
         assert sizes[0] == pytest.approx(sizes[1])  # of the latent function
         assert (unknown.rate_shape is None) == (build is not mpcvm_model)
-        assert unknown.rate_spread == (None if build is mpcvm_model else 2.5)
+        assert unknown.rate_spread == (None if build is mpcvm_model else 1.5)
