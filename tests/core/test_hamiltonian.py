@@ -118,7 +118,7 @@ def test_it_is_the_models_density_with_the_jacobian(name):
         if of.bias == "none":  # it has its prior alone
             own = place[weight.size :][: of.n_scores] * np.sqrt(prior.f)
             expected += sum(map(prior.log_bias_density, own.tolist()))
-        if prior.rate_shape is not None:
+        if prior.learns_rate and prior.rate_shape is not None:
             shape = prior.rate_shape
             expected += gamma(shape, scale=prior.d / shape).logpdf(rate) + np.log(rate)
         elif prior.learns_rate:
@@ -241,7 +241,7 @@ def test_weights_that_follow_a_width_have_the_volume_of_its_coordinates(name):
     of = WIDTHS[name]
     follow, states = width_states(of)
     n, n_sizes = follow.density.n_parameters, follow.density.rate_column
-    learned = of.hyperprior.rate_shape is not None
+    learned = of.hyperprior.learns_rate
     share, step = np.full(len(states), 0.7 if learned else 0.0), 1e-4
     x, value, norm = follow._coordinates(states)
     here = follow._moved(states.copy(), x, share, norm)

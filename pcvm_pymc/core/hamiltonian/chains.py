@@ -223,7 +223,7 @@ class HamiltonianChains:
             n_parameters = self.density.n_parameters
             at = np.column_stack([np.zeros((len(self.log_width), n_parameters)), self.log_width])
             self.density = replace(self.density, design=self._slice.designs(at))
-            self.whitened.coordinates.density = self.density
+            self.whitened.coordinates.take(self.density)
 
     @property
     def parameters(self) -> Array:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cholesky, eigh, solve_triangular
+from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
@@ -248,15 +248,15 @@ class LogPosterior:
 class Coordinates:
     """Coordinates z of the parameters, in which d and the sizes v of one score are nearly independent.
 
-    Where d is learned, weights have ``v = R (z / sqrt(1 + l d / d_0))``. R diagonalises the curvatures at the
-    mode, whose d is d_0: that of the prior to ones, that of the likelihood to l. Directions in which the
-    likelihood bends more than the prior keep their weight as d moves, the others their v. Otherwise the
-    coordinates are the parameters: of several scores that takes half as many seconds.
+    Where d is learned, weights have ``v = D^(-1/2) (1 + d / d_0 G)^(-1/2) z``. D is the curvature of the
+    prior at the mode, whose d is d_0, and G that of the likelihood, in units of the prior's. Directions in
+    which the likelihood bends more than the prior keep their weight as d moves, the others their v.
+    Otherwise the coordinates are the parameters: of several scores that takes half as many seconds.
 
     Attributes
     ----------
-    eigenvalues : ndarray, shape (n_basis,) or (0,)
-        l.
+    eigenvalues, vectors : ndarray, shape (n_states, n_basis) and (n_states, n_basis, n_basis)
+        Of G at the basis functions of each state; one of all where the width is known.
     roots : list of (slice, ndarray, ndarray)
         Blocks of coordinates, and S with its inverse: ``inv(S S')`` is their precision at the mode. All are
         one block; where several scores have many, those of each score, and d.
@@ -271,17 +271,20 @@ class Coordinates:
         n_scores, end = density.problem.n_scores, density.rate_column
         learned = density.problem.hyperprior.learns_rate
         n_weights = end - 1 if n_scores == 1 and learned else 0
-        self.density, self.column = density, end if learned else 0
+        self.column = end if learned else 0
         self.v, self.middle = slice(n_weights), mode[self.column]
         H, of_prior = density.curvature(mode)
-        D = of_prior[self.v]
-        shifted, self.R = eigh(H[self.v, self.v], np.diag(D))
-        shifted = np.maximum(shifted, 1.0)  # 1 + l
-        self.eigenvalues, self.inverse = shifted - 1.0, self.R.T * D
+        self.unit = np.sqrt(of_prior[self.v])
+        (_, slope, scale), hessian = density.parts(mode[None]), density.rows(mode)[2]
+        self._row = np.sqrt(hessian[:, :1, 0])
+        self._column = (scale * slope)[0, :n_weights, 0] / self.unit
+        self.take(density)
         slopes = np.eye(len(H))  # of the parameters in z
-        slopes[self.v, self.v] = self.R / np.sqrt(shifted)
-        share = self.eigenvalues / shifted
-        slopes[self.v, self.column] -= 0.5 * self.R @ (share * (self.inverse @ mode[self.v]))
+        turn, shifted = self.vectors[0], 1.0 + self.eigenvalues[0]
+        slopes[self.v, self.v] = (turn / np.sqrt(shifted)) @ turn.T / self.unit[:, None]
+        share = self.eigenvalues[0] / shifted
+        along = turn.T @ (self.unit * mode[self.v])
+        slopes[self.v, self.column] -= 0.5 * (turn @ (share * along)) / self.unit
         H = slopes.T @ H @ slopes
         H[self.column, self.column] += 0.5 * (share / shifted).sum()  # of the Jacobian
         blocks = [slice(None)]
@@ -293,6 +296,13 @@ class Coordinates:
             (block, solve_triangular(each, np.eye(len(each))), each) for block, each in inverses
         ]
 
+    def take(self, density: LogPosterior) -> None:
+        """Go on with the basis functions of a density."""
+        self.density = density
+        A = self._row * density.design[:, :, self.v] * self._column
+        self.eigenvalues, self.vectors = np.linalg.eigh(A.transpose(0, 2, 1) @ A)
+        self.eigenvalues = np.maximum(self.eigenvalues, 0.0)
+
     def _root(self, parameters: Array) -> Array:
         """Return sqrt(1 + l d / d_0) at the states' d, shape (n_states, n_basis) or (n_states, 0)."""
         ratio = np.exp(parameters[:, [self.column]] - self.middle)
@@ -301,25 +311,33 @@ class Coordinates:
     def parameters(self, z: Array) -> Array:
         """Return the parameters of coordinates, shape (n_states, n_parameters)."""
         found = z.copy()
-        found[:, self.v] = (z[:, self.v] / self._root(z)) @ self.R.T
+        along = _turned(z[:, self.v], self.vectors) / self._root(z)
+        found[:, self.v] = _turned(along, self.vectors.transpose(0, 2, 1)) / self.unit
         return found
 
     def of(self, parameters: Array) -> Array:
         """Return the coordinates of parameters, shape (n_states, n_parameters)."""
         found = parameters.copy()
-        found[:, self.v] = (parameters[:, self.v] @ self.inverse.T) * self._root(parameters)
+        along = _turned(self.unit * parameters[:, self.v], self.vectors) * self._root(parameters)
+        found[:, self.v] = _turned(along, self.vectors.transpose(0, 2, 1))
         return found
 
     def __call__(self, z: Array) -> tuple[Array, Array]:
         """Return the log densities of coordinates, shape (n_states,), and their gradients."""
         root = self._root(z)
         value, gradient = self.density(self.parameters(z))
-        slope = (gradient[:, self.v] @ self.R) / root
-        gradient[:, self.v] = slope
+        slope = _turned(gradient[:, self.v] / self.unit, self.vectors) / root
+        along = _turned(z[:, self.v], self.vectors)
+        gradient[:, self.v] = _turned(slope, self.vectors.transpose(0, 2, 1))
         share = 1.0 - root**-2
-        gradient[:, self.column] -= 0.5 * (share * (1.0 + slope * z[:, self.v])).sum(axis=1)
+        gradient[:, self.column] -= 0.5 * (share * (1.0 + slope * along)).sum(axis=1)
         return value - np.log(root).sum(axis=1), gradient
 
     def log_volume(self, z: Array) -> Array:
         """Return what the log densities of coordinates are below those of the parameters."""
         return np.log(self._root(z)).sum(axis=1)
+
+
+def _turned(rows: Array, matrices: Array) -> Array:
+    """Return the product of each row and its matrix, or the one of all."""
+    return np.asarray((rows[:, None, :] @ matrices)[:, 0])
