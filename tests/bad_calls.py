@@ -96,6 +96,7 @@ KINDS = {
     "kernel or None": lambda: [each for each in _kernels() if each is not None],
     "whole": lambda: [*_WHOLE, None, 0],
     "whole or 0": lambda: [*_WHOLE, None],
+    "whole numbers": lambda: _WHOLE,
     "whole or None": lambda: [*_WHOLE, 0],
     "folds": lambda: [*_WHOLE, None, 0, 1],
     "folds or None": lambda: [*_WHOLE, 0, 1],
@@ -322,7 +323,8 @@ def _inference(known):
         "fit_evidence": ({"model": known["rvm"]}, "model, method, options"),
         "sample": (
             {**of_model, **_SHORT},
-            "model, method, draws, chains, thin, max_iter, tune: whole or 0, cores, random_seed, "
+            "model, method, draws, chains, thin: whole or None, max_iter: whole or None, "
+            "tune: whole numbers, cores, random_seed, "
             "target_accept, nuts_sampler, progressbar, quiet",
         ),
         "predict": ({"result": known["map"], "X_new": X}, "result, X_new, star"),

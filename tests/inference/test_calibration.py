@@ -14,15 +14,13 @@ import numpy as np
 import pymc as pm
 import pytest
 from calibration import FALSE_ALARM, mean_p_value, spread_p_value
-from problems import log_normal_density
 from scipy.special import ndtri
 from scipy.stats import chisquare
 
 import pcvm_pymc as pcvm
-from pcvm_pymc.core.em import WidthMoves
 from pcvm_pymc.core.gibbs import GibbsChains, GibbsProblem
 from pcvm_pymc.core.pieces.centres import class_signs
-from pcvm_pymc.core.pieces.kernels import RBF, squared_distances
+from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import NoisyProbit, Probit
 from pcvm_pymc.core.problem import Problem, Values
 from pcvm_pymc.core.process import _LOG_PRIOR, NOISE_RATE, NOISE_SHAPE, RATIOS, ProcessPosterior
@@ -96,27 +94,19 @@ def assert_calibrated(replicate, replications):
 class ByGibbs:
     """Problems of fixed signs and their replications."""
 
-    def __init__(self, likelihood, prior, spread=None):
-        X = np.random.default_rng(8).normal(size=(N, 2))
-        squared, label, moves = squared_distances(X, X), 1 - 2 * (np.arange(N) % 2), None
-        if spread is not None:  # log(width) is normal
-            of_width = partial(log_normal_density, spread=spread)
-            moves = WidthMoves(squared, (0.1, 10.0), of_width)
+    def __init__(self, likelihood, prior):
+        X, label = np.random.default_rng(8).normal(size=(N, 2)), 1 - 2 * (np.arange(N) % 2)
         pieces = label, label.astype(float), prior, likelihood
-        self.problem = GibbsProblem.of(Problem(RBF(1.0)(X, X), *pieces, moves=moves))
-        self.prior, self.spread = prior, spread
+        self.problem, self.prior = GibbsProblem.of(Problem(RBF(1.0)(X, X), *pieces)), prior
 
     def draw_prior(self, rng):
         """Return a state of the prior."""
-        prior, width = self.prior, None
-        d = prior.d
+        prior, d = self.prior, self.prior.d
         if prior.rate_shape is not None:
             d *= rng.gamma(prior.rate_shape) / prior.rate_shape
         size = np.sqrt(d / prior.c) * np.abs(rng.standard_t(2 * prior.c, size=(1, N)))
         bias = np.sqrt(prior.f / prior.e) * rng.standard_t(2 * prior.e, size=(1, 1))
-        if self.spread is not None:
-            width = np.exp(self.spread * rng.normal(size=1))
-        return Values((size * self.problem.sign)[..., None], bias, np.array([d]), np.ones(1), width)
+        return Values((size * self.problem.sign)[..., None], bias, np.array([d]), np.ones(1))
 
     def quantities(self, problem, values):
         """Return latent values, biases, weights, log likelihood and a learned d, a row for each state."""
@@ -125,7 +115,6 @@ class ByGibbs:
         log_size = np.log(np.abs(values.weight))[:, :4]
         columns = [latent[:, :4], values.bias, log_size, log_likelihood]
         columns += [np.log(values.rate)] if self.prior.rate_shape is not None else []
-        columns += [] if values.width is None else [np.log(values.width)]
         return np.hstack([np.reshape(each, (len(latent), -1)) for each in columns])
 
     def replicate(self, replications, seed, thin, factors=(1.0,), signs_of=None):
@@ -150,18 +139,14 @@ GIBBS = {
     "probit": (Probit(), PRIORS["fixed"]),
     "probit, learned": (Probit(), PRIORS["learned"]),
     "label noise": (NoisyProbit(0.1), PRIORS["fixed"]),
-    "probit, width": (Probit(), PRIORS["fixed"], 0.5),
-    "probit, learned, width": (Probit(), PRIORS["learned"], 0.5),
 }
-#: replications and sweeps a draw, of which an unknown width needs more: ranks are those of independent draws
-LONGER = dict.fromkeys([name for name in GIBBS if "width" in name], (3000, 30))
 
 
 def take_labels(label):
     return label.astype(float)
 
 
-@pytest.mark.parametrize("name", ["probit", "probit, learned, width"])
+@pytest.mark.parametrize("name", ["probit", "probit, learned"])
 def test_gibbs_is_calibrated_in_short(name):
     found = ByGibbs(*GIBBS[name]).replicate(100, seed=1, thin=10)[1.0]
     assert p_values(found)[1:].min() > FALSE_ALARM / (2 * found.shape[1])
@@ -175,8 +160,7 @@ def test_signs_from_simulated_labels_are_not_calibrated():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GIBBS)
 def test_gibbs_is_calibrated_and_a_wrong_spread_would_be_noticed(name):
-    replications, thin = LONGER.get(name, (REPLICATIONS, 10))
-    assert_calibrated(partial(ByGibbs(*GIBBS[name]).replicate, thin=thin), replications)
+    assert_calibrated(partial(ByGibbs(*GIBBS[name]).replicate, thin=10), REPLICATIONS)
 
 
 # --- a process, whose draws are independent -----------------------------------------------------

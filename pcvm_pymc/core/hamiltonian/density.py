@@ -282,11 +282,7 @@ class Coordinates:
         slopes = np.eye(len(H))  # of the parameters in z
         turn, shifted = self.vectors[0], 1.0 + self.eigenvalues[0]
         slopes[self.v, self.v] = (turn / np.sqrt(shifted)) @ turn.T / self.unit[:, None]
-        share = self.eigenvalues[0] / shifted
-        along = turn.T @ (self.unit * mode[self.v])
-        slopes[self.v, self.column] -= 0.5 * (turn @ (share * along)) / self.unit
         H = slopes.T @ H @ slopes
-        H[self.column, self.column] += 0.5 * (share / shifted).sum()  # of the Jacobian
         blocks = [slice(None)]
         if n_scores > 1 and end > _TOGETHER:
             blocks = [slice(c, end, n_scores) for c in range(n_scores)]
