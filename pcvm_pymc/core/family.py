@@ -144,12 +144,6 @@ FAMILY = {
 }
 
 
-#: what the Gibbs sampler takes, see `sampler_of`
-GIBBS_NEEDS = (
-    "gibbs needs probit or label noise, a gamma prior, signs of two classes, one width, a bias"
-)
-
-
 def systems_of(problem: Problem) -> tuple[System, ...]:
     """Return the rows that a problem is one of; none where its pieces fit no row together."""
     return tuple(row for row in FAMILY.values() if row.admits(problem))
@@ -209,8 +203,8 @@ def check_solver(problem: Problem, solver: str) -> None:
     names = dict.fromkeys(row.name for row in rows)
     allowed = " or ".join(sorted({*taken, "nuts"}))
     fault = f"{pieces} are of {' or '.join(names)}, which {solver!r} does not take"
-    needed = f"; {GIBBS_NEEDS}" if solver == "gibbs" else ""
-    raise ValueError(f"{fault}; use {allowed}{needed}")
+    needed = "; gibbs needs probit or label noise, a gamma prior, signs of two classes, one width, a bias"
+    raise ValueError(f"{fault}; use {allowed}{needed if solver == 'gibbs' else ''}")
 
 
 def check_mode(problem: Problem) -> None:

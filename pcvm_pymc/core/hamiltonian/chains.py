@@ -153,9 +153,8 @@ class Whitened:
             unit = np.eye(len(root))
             share = len(places) / (len(places) + 4.0 * len(unit))
             factor = cholesky(share * np.cov(places[:, block].T) + (1.0 - share) * unit, lower=True)
-            roots.append(
-                (block, root @ factor, solve_triangular(factor, unit, lower=True) @ inverse)
-            )
+            back = solve_triangular(factor, unit, lower=True) @ inverse
+            roots.append((block, root @ factor, back))
         self.roots = roots
 
 
@@ -203,8 +202,8 @@ class HamiltonianChains:
             self._slice = WidthSlice.at(density, mode)
             width = np.ravel(density.problem.width)
             away = rng.uniform(-_SPREAD, _SPREAD, (n_chains, len(width)))
-            states = np.column_stack([np.tile(mode, (n_chains, 1)), np.log(width) + away])
-            away[~np.isfinite(self._slice.log_prior(states))] = 0.0  # outside the prior's support
+            inside = np.isfinite(self._slice.log_prior(np.log(width) + away))
+            away[~inside] = 0.0  # outside the prior's support
             self.log_width = np.log(width) + away
         self._at_widths()
         shape = n_chains, len(mode)
@@ -220,9 +219,7 @@ class HamiltonianChains:
     def _at_widths(self) -> None:
         """Take the basis functions at the chains' widths."""
         if self.log_width.size:
-            n_parameters = self.density.n_parameters
-            at = np.column_stack([np.zeros((len(self.log_width), n_parameters)), self.log_width])
-            self.density = replace(self.density, design=self._slice.designs(at))
+            self.density = replace(self.density, design=self._slice.designs(self.log_width))
             self.whitened.coordinates.take(self.density)
 
     @property
@@ -288,7 +285,7 @@ class HamiltonianChains:
             at = self.whitened.coordinates_of(self.state.place)
             value = self.state.value + self.whitened.coordinates.log_volume(at)
             if self.log_width.size:
-                value = value + self._slice.log_prior(self.parameters)
+                value = value + self._slice.log_prior(self.log_width)
             kept.append((self.parameters, np.column_stack([value, known])))
         states, statistics = (np.stack(each, axis=1) for each in zip(*kept, strict=True))
         values = self.density.values(states.reshape(-1, states.shape[2]))

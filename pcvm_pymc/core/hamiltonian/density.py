@@ -134,7 +134,7 @@ class LogPosterior:
             likelihood = likelihood.with_noise(1.0)
             target.reshape(len(target), -1)[:, 0] /= np.repeat(unit, n_obs)
         density, score = likelihood.value_and_score(flat, target)
-        data_slope = self.design.transpose(0, 2, 1) @ score.reshape(n, n_obs, -1)
+        data_slope = self.design.mT @ score.reshape(n, n_obs, -1)
 
         # the prior of the sizes, and the Jacobian of log(1 + e^v)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -296,7 +296,7 @@ class Coordinates:
         """Go on with the basis functions of a density."""
         self.density = density
         A = self._row * density.design[:, :, self.v] * self._column
-        self.eigenvalues, self.vectors = np.linalg.eigh(A.transpose(0, 2, 1) @ A)
+        self.eigenvalues, self.vectors = np.linalg.eigh(A.mT @ A)
         self.eigenvalues = np.maximum(self.eigenvalues, 0.0)
 
     def _root(self, parameters: Array) -> Array:
@@ -308,14 +308,14 @@ class Coordinates:
         """Return the parameters of coordinates, shape (n_states, n_parameters)."""
         found = z.copy()
         along = _turned(z[:, self.v], self.vectors) / self._root(z)
-        found[:, self.v] = _turned(along, self.vectors.transpose(0, 2, 1)) / self.unit
+        found[:, self.v] = _turned(along, self.vectors.mT) / self.unit
         return found
 
     def of(self, parameters: Array) -> Array:
         """Return the coordinates of parameters, shape (n_states, n_parameters)."""
         found = parameters.copy()
         along = _turned(self.unit * parameters[:, self.v], self.vectors) * self._root(parameters)
-        found[:, self.v] = _turned(along, self.vectors.transpose(0, 2, 1))
+        found[:, self.v] = _turned(along, self.vectors.mT)
         return found
 
     def __call__(self, z: Array) -> tuple[Array, Array]:
@@ -324,7 +324,7 @@ class Coordinates:
         value, gradient = self.density(self.parameters(z))
         slope = _turned(gradient[:, self.v] / self.unit, self.vectors) / root
         along = _turned(z[:, self.v], self.vectors)
-        gradient[:, self.v] = _turned(slope, self.vectors.transpose(0, 2, 1))
+        gradient[:, self.v] = _turned(slope, self.vectors.mT)
         share = 1.0 - root**-2
         gradient[:, self.column] -= 0.5 * (share * (1.0 + slope * along)).sum(axis=1)
         return value - np.log(root).sum(axis=1), gradient

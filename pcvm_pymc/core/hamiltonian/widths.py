@@ -75,21 +75,20 @@ class WidthSlice:
             low, high = np.where(t < 0.0, t, low), np.where(t < 0.0, high, t)
         return moved
 
-    def _widths(self, states: Array) -> list[Array]:
+    def _widths(self, log_width: Array) -> list[Array]:
         """Return the widths of states, in the problem's shape."""
-        widths = np.exp(states[:, self.density.n_parameters :])
-        shaped = widths.reshape(len(states), *np.shape(self.density.problem.width))
-        return [each[()] for each in shaped]
+        shape = len(log_width), *np.shape(self.density.problem.width)
+        return [each[()] for each in np.exp(log_width).reshape(shape)]
 
-    def designs(self, states: Array) -> Array:
+    def designs(self, log_width: Array) -> Array:
         """Return the basis functions at the widths of states, with the column of the bias."""
         basis = self.density.problem.moves.basis
-        return np.stack([self.density.bordered(basis(each)) for each in self._widths(states)])
+        return np.stack([self.density.bordered(basis(each)) for each in self._widths(log_width)])
 
-    def log_prior(self, states: Array) -> Array:
-        """Return the log prior densities of log(width)."""
-        of_widths = map(self.density.problem.moves.log_density, self._widths(states))
-        return np.array([*of_widths]) + states[:, self.density.n_parameters :].sum(axis=1)
+    def log_prior(self, log_width: Array) -> Array:
+        """Return the log prior densities of log(width), shape (n_states, n_widths)."""
+        of_widths = map(self.density.problem.moves.log_density, self._widths(log_width))
+        return np.array([*of_widths]) + log_width.sum(axis=1)
 
     def _normals(self, A: Array, states: Array) -> list[tuple[Array, Array]]:
         """Return mean and root of the precision of each score's weights and bias, given all else."""
@@ -97,7 +96,7 @@ class WidthSlice:
         share = (self.noise / self.density.noise(states))[:, None, None] ** 2
         rows = self.curvature.T, self.target.T, self.precision.T
         for curvature, target, precision in zip(*rows, strict=True):
-            weighted = A.transpose(0, 2, 1) * (share * curvature)
+            weighted = A.mT * (share * curvature)
             H = weighted @ A
             np.einsum("ijj->ij", H)[:] += precision / scale**2
             normals.append((np.linalg.solve(H, weighted @ target[:, None]), np.linalg.cholesky(H)))
@@ -105,7 +104,8 @@ class WidthSlice:
 
     def _value(self, states: Array, A: Array, normals: list[tuple[Array, Array]]) -> Array:
         """Return log densities of x, log(width) and, where it is learned, log d."""
-        value = replace(self.density, design=A)(states)[0] + self.log_prior(states)
+        value = replace(self.density, design=A)(states)[0]
+        value += self.log_prior(states[:, self.density.n_parameters :])
         scale = self.density.parts(states)[2][..., 0]  # of the weights in the parameters
         for _, root in normals:
             value -= np.log(np.einsum("ijj->ij", root) * scale).sum(axis=1)
@@ -113,26 +113,22 @@ class WidthSlice:
 
     def _coordinates(self, states: Array) -> tuple[list[Array], Array, Array]:
         """Return x of each score, the log densities there, and the norms of the basis functions."""
-        A, (size, _, scale) = self.designs(states), self.density.parts(states)
+        A = self.designs(states[:, self.density.n_parameters :])
+        size, _, scale = self.density.parts(states)
         normals, weight = self._normals(A, states), scale * size
-        x = [
-            root.transpose(0, 2, 1) @ (weight[..., [k]] - mean)
-            for k, (mean, root) in enumerate(normals)
-        ]
+        x = [root.mT @ (weight[..., [k]] - mean) for k, (mean, root) in enumerate(normals)]
         return x, self._value(states, A, normals), _norms(A)
 
     def _moved(
         self, states: Array, x: list[Array], share: Array, norm: Array
     ) -> tuple[Array, Array]:
         """Return states of given x at their widths, and their log densities."""
-        A = self.designs(states)
+        A = self.designs(states[:, self.density.n_parameters :])
         if share.any():  # d goes along, by a power of the norm of the basis functions
             states[:, self.density.rate_column] -= 2.0 * share * np.log(_norms(A) / norm)
         normals = self._normals(A, states)
-        columns = [
-            mean + np.linalg.solve(root.transpose(0, 2, 1), along)
-            for along, (mean, root) in zip(x, normals, strict=True)
-        ]
+        pairs = zip(x, normals, strict=True)
+        columns = [mean + np.linalg.solve(root.mT, along) for along, (mean, root) in pairs]
         size = np.concatenate(columns, axis=2) / self.density.parts(states)[2]
         states[:, : self.density.rate_column] = size.reshape(len(states), -1)
         return states, self._value(states, A, normals)
