@@ -18,10 +18,14 @@ from PIL import Image
 from pymc.model_graph import ModelGraph
 from scipy.special import ndtr
 from scipy.stats import rankdata
+from sklearn.datasets import make_moons
 
-from pcvm_pymc import PCVMClassifier, find_map_em, pcvm_model, plots, project, sample
+from pcvm_pymc import PCVMClassifier, find_map_em, pcvm_model, plots, predict, project, sample
+from pcvm_pymc.core.em import fit_em
+from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.experiments.datasets import ripley_mixture
 from pcvm_pymc.figures import NEGATIVE, PALETTE, POSITIVE, legend_below, styled
+from pcvm_pymc.model.read import read
 
 DOCS = Path(__file__).resolve().parent
 FOLDER = DOCS / "_static"
@@ -238,6 +242,45 @@ def trace() -> Any:
     return drawn.viz["figure"].item()
 
 
+@styled
+def scale() -> Any:
+    """Log loss of the mode over its scale, beside where the posterior has the scale."""
+    X, y = make_moons(1200, noise=0.3, random_state=0)
+    (X, X_test), (y, y_test) = np.split(X, [200]), np.split(y, [200])
+    models = {
+        "unconstrained weights": pcvm_model(X, y, width=1.0, basis="kmeans", signs="both"),
+        "signs of labels": pcvm_model(X, y, width=0.6),
+    }
+
+    def loss(p: Any) -> float:
+        return float(-np.log(np.where(y_test, p, 1.0 - p).clip(1e-12)).mean())
+
+    def of_result(tree: Any) -> float:
+        return loss(
+            predict(tree, X_test)["predictions"]["probability"].mean(("chain", "draw")).values
+        )
+
+    figure, axes = plt.subplots(1, 2, figsize=(7.2, 2.8), sharey=True, layout="constrained")
+    rates = np.geomspace(1e-4, 1e4, 25)
+    for ax, (name, model) in zip(axes, models.items(), strict=True):
+        posterior = sample(model, random_seed=1, progressbar=False, quiet=True)
+        mode, problem = find_map_em(model, progressbar=False), read(model)
+        Phi, losses = RBF(float(problem.width))(X_test, model["centres"].get_value()), []
+        for rate in rates:
+            end = fit_em(problem.given(d=rate))
+            losses.append(loss(ndtr(Phi @ end.weight + end.bias)))
+        low, high = np.quantile(posterior["posterior"]["rate"], (0.005, 0.995))
+        ax.axvspan(low, high, color="0.87", label="99 % of the posterior")
+        ax.plot(rates, losses, color=PALETTE[0], label="mode at each rate")
+        ax.axhline(of_result(posterior), ls=":", color="0.2", label="posterior mean")
+        at = mode["posterior"]["rate"].item()
+        ax.plot(at, of_result(mode), "o", color=PALETTE[1], label="find_map_em")
+        ax.set(xscale="log", xlabel="rate", title=name)
+    axes[0].set_ylabel("log loss on new rows")
+    legend_below(figure, axes[0])
+    return figure
+
+
 # where each variable of the model is drawn, and its symbol
 PLACES = {
     "hyperprior": (0.4, 3.2, "c, d, e, f"),
@@ -284,7 +327,8 @@ def model() -> Any:
     return figure
 
 
-PICTURES = (surface, path, how_sure, relevance, kernels, accuracy, coverage, results, trace, model)
+PICTURES = (surface, path, how_sure, relevance, kernels, accuracy, coverage, results, trace)
+PICTURES += (scale, model)
 
 if __name__ == "__main__":
     for draw in PICTURES:

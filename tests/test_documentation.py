@@ -85,7 +85,7 @@ def reader(page):
 def test_blocks_of_a_page_run_one_after_the_other(path, monkeypatch, tmp_path):
     """As one reader would run them, with few draws."""
     sampling = importlib.import_module("pcvm_pymc.inference.sampling")
-    few = {"draws": 10, "tune": 10, "chains": 2, "cores": 1}
+    few = {"draws": 20, "tune": 40, "chains": 2, "cores": 1}
     nuts, ours = sampling._sample_nuts, sampling._sample_ours
 
     def few_by_nuts(model, parts, **given):  # PyMC's own, which need not be compiled
