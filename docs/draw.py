@@ -21,7 +21,7 @@ from scipy.stats import rankdata
 from sklearn.datasets import make_moons
 
 from pcvm_pymc import PCVMClassifier, find_map_em, pcvm_model, plots, predict, project, sample
-from pcvm_pymc.core.em import fit_em
+from pcvm_pymc.core.em import Start, fit_em
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.experiments.datasets import ripley_mixture
 from pcvm_pymc.figures import NEGATIVE, PALETTE, POSITIVE, legend_below, styled
@@ -266,8 +266,11 @@ def scale() -> Any:
         posterior = sample(model, random_seed=1, progressbar=False, quiet=True)
         mode, problem = find_map_em(model, progressbar=False), read(model)
         Phi, losses = RBF(float(problem.width))(X_test, model["centres"].get_value()), []
-        for rate in rates:
-            end = fit_em(problem.given(d=rate))
+        small = 1e-3 * np.ones(Phi.shape[1]) * (1.0 if problem.sign is None else problem.sign)
+        start = Start(small, 0.0)
+        for rate in rates:  # each from the mode before
+            end = fit_em(problem.given(d=rate), start)
+            start = Start(end.weight, end.bias)
             losses.append(loss(ndtr(Phi @ end.weight + end.bias)))
         low, high = np.quantile(posterior["posterior"]["rate"], (0.005, 0.995))
         ax.axvspan(low, high, color="0.87", label="99 % of the posterior")
