@@ -33,18 +33,18 @@ NOT_CODE = {
 }
 #: lines of code, or a number of functions or modules, as they were at the last merge: none may rise
 LIMITS = {
-    "library": 17_131,
-    "core": 7_608,
-    "estimators": 3_786,
-    "model": 2_230,
-    "inference": 1_190,
-    "assessment": 1_179,
+    "library": 16_796,
+    "core": 7_306,
+    "estimators": 3_769,
+    "model": 2_224,
+    "inference": 1_186,
+    "assessment": 1_177,
     "export": 470,
-    "cli": 422,
-    "experiments": 4_331,
-    "tests": 17_235,
+    "cli": 418,
+    "experiments": 4_330,
+    "tests": 17_225,
     "benchmarks": 1_733,
-    "functions of the library": 1_462,
+    "functions of the library": 1_443,
     "modules that a fit imports": 46,
 }
 #: words by which estimators would question themselves, and how often they may do so
