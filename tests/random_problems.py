@@ -17,7 +17,6 @@ from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS, MultinomialProbit
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
 from pcvm_pymc.core.problem import Problem, Status
 from pcvm_pymc.core.projection import Target, project_path
-from pcvm_pymc.core.projection.submodel import row_terms
 from pcvm_pymc.core.validity import pcvm_validity
 
 PRIORS = (Hyperprior.plug_in(), Hyperprior(1.0, 0.01, 0.5, 1.0), Hyperprior.jeffreys())
@@ -273,9 +272,7 @@ def project_randomly(seed):
         return f"KL {path.kl.min():.3g}"
     if any((w * target.sign[j] < 0).any() for w, j in zip(path.weights, path.columns, strict=True)):
         return "a sign is wrong"
-    latent = path.latent(target.Phi)
-    scores = (row_terms(problem.likelihood, f, probability).score for f in latent)
-    left = max(abs(target.mass @ score).max() for score in scores)
+    left = max(abs(target.mass @ target.terms(f).score).max() for f in path.latent(target.Phi))
     if left > 1e-5:
         return f"a slope of {left:.3g} is left in the bias"
     rise = float(np.max(np.diff(path.objective), initial=0.0))

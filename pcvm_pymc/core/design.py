@@ -25,7 +25,7 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import LARGEST_CHUNK, one_blas_thread
 from pcvm_pymc.core.pieces.row_weights import against_rest, plain_target, row_weight
-from pcvm_pymc.core.quadratic import add_products
+from pcvm_pymc.core.quadratic import add_products, with_constant
 
 #: where rows and labels lie: `ArrayRows`, or any class with its `n_obs`, `sums` and `against_rest`
 type Rows = Any
@@ -102,7 +102,7 @@ class SumsRequest:
                 continue
             of_matrix += chunk_curvature
             if self.hessian is not None:
-                Z = np.column_stack([Phi, np.ones(len(Phi), dtype=Phi.dtype)])
+                Z = with_constant(Phi)
                 add_products(gram, [Z] * n_scores, self.hessian(latent, label))
                 continue
             weight = terms.curvature if self.gram == "curvature" else row_weight(label)

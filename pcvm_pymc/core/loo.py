@@ -35,7 +35,7 @@ from pcvm_pymc.core.design import blocks_of, row_blocks
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import threads_by_size
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.core.quadratic import Index, QuadraticModel
+from pcvm_pymc.core.quadratic import Index, QuadraticModel, with_constant
 
 _ROWS = 256  # rows left out at a time: memory is that times the number of weights, or of rows
 _GAIN = 10.0  # change of a log density that a gain of the objective is taken for, flat directions leading far
@@ -304,7 +304,7 @@ class _HeldOutObjectives:
 
     def __init__(self, mode: _Mode, curved: QuadraticModel) -> None:
         self.mode, self.curved, problem = mode, curved, mode.problem
-        self.Phi = np.column_stack([problem.Phi, np.ones(len(problem.Phi))])
+        self.Phi = with_constant(problem.Phi)
         _, self.slope, self.hessian = mode.terms(problem.Phi, problem.label)
         prior = problem.hyperprior
         penalty = prior.penalty if mode.given is None else 0.0

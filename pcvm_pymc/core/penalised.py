@@ -11,7 +11,7 @@ from scipy.linalg import cho_solve
 
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.core.quadratic import QuadraticModel
+from pcvm_pymc.core.quadratic import QuadraticModel, with_constant
 
 _MOST_STEPS = 500  # of Newton, at most: some bring one value to zero and end there
 _HALVINGS = 20  # of a step that lowers the objective, to a millionth: the rest is rounding
@@ -80,7 +80,7 @@ class _Penalised:
         prior = problem.hyperprior
         n_scores, n_basis = problem.n_scores, problem.Phi.shape[1]
         self.problem = problem
-        self.Phi = np.column_stack([problem.Phi, np.ones(len(problem.Phi))])
+        self.Phi = with_constant(problem.Phi)
         self.sign = np.zeros((n_basis + 1, n_scores))
         if problem.is_signed:
             self.sign[:-1] = np.reshape(problem.weight_sign, (n_basis, n_scores))

@@ -228,6 +228,11 @@ def cross_product(A: Array, total: Array, sign: float = 1.0) -> Array:
     return syrk(sign, operand, trans=trans, lower=1, beta=1.0, c=total, overwrite_c=1)
 
 
+def with_constant(Phi: Array) -> Array:
+    """Return [Phi, 1], shape (n_obs, n_basis + 1): basis functions, and the column of a bias."""
+    return np.column_stack([Phi, np.ones(len(Phi), Phi.dtype)])
+
+
 def add_products(H: Array, designs: list[Any], hessian: Array) -> None:
     """Add J' W J to the lower triangle of H.
 

@@ -119,7 +119,7 @@ def best_by_search(columns, alpha, place, responses):
 
 def members_and_responses(n_responses, seed=3):
     """Return a machine of two members and responses that depend on some columns."""
-    given_ = problem(30, max(n_responses, 2), seed=seed, width=1.0, signs=False, shared=True)
+    given_ = problem(30, n_responses, seed=seed, width=1.0, signs=False, shared=True)
     rng = fixed_rng(seed)
     responses = given_.Phi[:, [4, 11]] @ rng.normal(0.0, 2.0, (2, n_responses))
     responses += rng.normal(size=responses.shape)

@@ -7,8 +7,6 @@ directions of the rows in which the basis functions mostly vary. With a streamed
 whole matrix, and its Cholesky factor solves the system.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 from scipy.linalg import blas, lapack
 
@@ -52,12 +50,6 @@ class CoupledModel:
         The diagonal of [Phi, 1]' H [Phi, 1].
     """
 
-    #: returns [Phi, 1]' H [Phi, 1] times weights and biases, shape (n_basis + 1, n_scores)
-    curved: Callable[[Array], Array]
-    #: returns a change of the free values that (nearly) solves for their residual, and what is left; None
-    #: where the model is unbounded below
-    solve: Callable[[Mask, Array], tuple[Array, Array] | None]
-
     def __init__(self, problem: Problem, point: Point, squares: Array) -> None:
         self.problem, self.point = problem, point
         precision = np.array([self.problem.bias_precision(float(b)) for b in point.bias])
@@ -71,6 +63,17 @@ class CoupledModel:
         self.signed = np.full(self.scale.shape, self.problem.is_signed)
         self.signed[-1] = False
         self.gradient = self.scale * np.vstack([point.gradient, point.total])
+
+    def curved(self, values: Array) -> Array:
+        """Return [Phi, 1]' H [Phi, 1] times weights and biases, shape (n_basis + 1, n_scores)."""
+        raise NotImplementedError
+
+    def solve(self, free: Mask, residual: Array) -> tuple[Array, Array] | None:
+        """Return a change of the free values that (nearly) solves for their residual, and what is left.
+
+        None where the model is unbounded below.
+        """
+        raise NotImplementedError
 
     def product(self, u: Array) -> Array:
         """Return the model's matrix times u."""

@@ -309,11 +309,16 @@ def _m_step(
         scale = rows.sign * np.sqrt(unit / prior.weight_precision(old))
         for c, old_bias in enumerate(point.bias.tolist()):
             precision = problem.bias_precision(old_bias) / unit
-            of_bias = np.inf if precision == 0 else float(1.0 / np.sqrt(precision))
-            target = point.gradient[:, c] / unit, float(point.total[c]) / unit
-            given = gram, scale[:, c], of_bias, target, expected(old[:, c])
-            how: Any = {"start": (old[:, c], old_bias), "constrained": problem.is_signed}
-            weight[rows.index, c], bias[c] = solve_nonnegative(*given, **how, slack=slack)
+            weight[rows.index, c], bias[c] = solve_nonnegative(
+                gram,
+                scale[:, c],
+                np.inf if precision == 0 else float(1.0 / np.sqrt(precision)),
+                (point.gradient[:, c] / unit, float(point.total[c]) / unit),
+                expected(old[:, c]),
+                start=(old[:, c], old_bias),
+                constrained=problem.is_signed,
+                slack=slack,
+            )
     weight = prior.pruned(weight, shared=problem.shared, size=rows.size)
     if problem.bias == "prior" and prior.holds_zero_bias and prior.penalty == 0:
         bias = np.where(np.abs(bias) <= _PRUNED_BIAS, 0.0, bias)

@@ -192,7 +192,7 @@ def posterior(
 
     v = np.zeros(len(alpha)) if start is None else start / scale
     end, R = _newton(at(v, Z @ v), moved)
-    half_log_det = float(np.log(np.abs(np.diag(R))).sum())
+    half_log_det = _half_log_det(R)
     if not likelihood.is_quadratic:
         second = likelihood.hessian(end.latent, target)[:, 0, 0]
         if not np.array_equal(second, end.curvature):  # not log-concave
@@ -200,6 +200,10 @@ def posterior(
             half_log_det = 0.5 * float(log_det) if sign > 0 else half_log_det
     value = end.value - half_log_det
     return Posterior(scale * end.v, R, alpha, end.latent, end.score, end.curvature, value)
+
+
+def _half_log_det(R: Array) -> float:
+    return float(np.log(np.abs(np.diag(R))).sum())
 
 
 def posterior_of(
@@ -229,7 +233,7 @@ def posterior_of(
         return _Place(v, np.empty(0), T[:, :-1] * scale, T[:, -1], np.ones(len(T)), value)
 
     end, R = _newton(at(mean / scale), lambda old, step, share: at(old.v + share * step))
-    value = end.value - float(np.log(np.abs(np.diag(R))).sum())
+    value = end.value - _half_log_det(R)
     return Posterior(scale * end.v, R, alpha, end.latent, end.score, end.curvature, value)
 
 

@@ -127,18 +127,23 @@ class Bases:
             self._row_weight = np.ones(n_obs) if weight is None else weight
             self.columns = np.hstack([problem.Phi, np.ones((n_obs, self.n_columns - n_basis))])
             self.square = np.einsum("i,ij,ij->j", self._row_weight, self.columns, self.columns)
-        # of several scores the first responses are the likelihood's own, of one score those at weights of
-        # zero, where the slopes have them; of a streamed design the Gram matrix comes with them
-        likelihood = problem.likelihood
-        terms = FirstResponses(likelihood) if n_scores > 1 else likelihood.terms
-        self.respond(*self._at, terms, gram="unit")
-        self.rhs *= self.beta if n_scores > 1 else 1.0
 
     def products(self, n: int) -> Array:
         """Return ``Phi' W phi_n``, shape (n_columns,)."""
         if n not in self._products:
             self._products[n] = (self._row_weight * self.columns[:, n]) @ self.columns
         return self._products[n]
+
+    def begin(self) -> None:
+        """Compute the responses of the first epoch; of a streamed design the Gram matrix comes with them.
+
+        Those of several scores are the likelihood's own, of one score those at weights of zero, where the
+        slopes have them.
+        """
+        likelihood, multi_score = self.problem.likelihood, self.problem.n_scores > 1
+        terms = FirstResponses(likelihood) if multi_score else likelihood.terms
+        self.respond(*self._at, terms, gram="unit")
+        self.rhs *= self.beta if multi_score else 1.0
 
     def respond(self, weight: Array, bias: Array, terms: Any, *, gram: str = "none") -> None:
         """Compute the responses at weights, shape (n_basis, n_scores), and biases.
@@ -310,9 +315,13 @@ class Machine:
         gram[:-1, :-1] = cross[:, index]
         if has_bias:
             gram[-1, :-1], gram[-1, -1] = cross[:, n_basis], beta * float(square[n_basis])
-        ends = (float(scale[~is_basis][0]), float(rhs[n_basis])) if has_bias else (0.0, 0.0)
-        given = BorderedGram(gram), sign[index] * scale[is_basis], ends[0], (rhs[index], ends[1])
-        weight, bias = solve_nonnegative(*given, np.ones(len(index), dtype=bool))
+        weight, bias = solve_nonnegative(
+            BorderedGram(gram),
+            sign[index] * scale[is_basis],
+            float(scale[~is_basis][0]) if has_bias else 0.0,
+            (rhs[index], float(rhs[n_basis]) if has_bias else 0.0),
+            np.ones(len(index), dtype=bool),
+        )
         out = np.zeros(n_basis)
         out[index] = weight
         return out, bias
@@ -324,6 +333,7 @@ class Search:
     def __init__(self, problem: Problem, options: BottomUpOptions) -> None:
         self.problem, self.options = problem, options
         self.bases = Bases(problem)
+        self.bases.begin()
         n_basis, n_scores = problem.Phi.shape[1], problem.n_scores
         self.sign = None
         if problem.sign is not None:  # of all columns: zero for the constant, which is free
@@ -425,11 +435,15 @@ def fit_bottom_up(problem: Problem, options: BottomUpOptions | None = None) -> E
     if options.momentum or options.is_rough:  # at the weights themselves, to all digits
         search.bases.respond(search.weight, search.bias, problem.likelihood.terms)
         trace[-1] = (search.log_posterior(), *trace[-1][1:])
-    bias: Any = search.bias
-    weight, latent = search.weight, search.bases.latent
-    if problem.n_scores == 1:
-        weight, bias, latent = weight[:, 0], float(bias[0]), latent[:, 0]
-    at = weight, bias, problem.width, latent, trace[-1][0]
-    status = Status.EMPTY_MODEL if n_active == 0 else status
-    ends = EMTrace(*(np.asarray(column) for column in zip(*trace, strict=True)))
-    return EMResult(*at, status, n_iter, ends)
+    end = search.weight, search.bias, search.bases.latent
+    weight, bias, latent = (each if problem.n_scores > 1 else each[..., 0] for each in end)
+    return EMResult(
+        weight=weight,
+        bias=bias if problem.n_scores > 1 else float(bias),
+        width=problem.width,
+        latent=latent,
+        log_posterior=trace[-1][0],
+        status=Status.EMPTY_MODEL if n_active == 0 else status,
+        n_iter=n_iter,
+        trace=EMTrace(*(np.asarray(column) for column in zip(*trace, strict=True))),
+    )

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from pcvm_pymc.core.evidence.active_set import Posterior, posterior, sum_of_squares
 from pcvm_pymc.core.evidence.problem import EvidenceProblem, EvidenceResult
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.quadratic import with_constant
 
 
 def predictive_moments(Phi_active: Array, result: EvidenceResult) -> tuple[Array, Array]:
@@ -21,7 +22,7 @@ def predictive_moments(Phi_active: Array, result: EvidenceResult) -> tuple[Array
         The kept bases, ``result.active``, at the new rows.
     result : EvidenceResult
     """
-    bases = np.column_stack([Phi_active, np.ones(len(Phi_active))])
+    bases = with_constant(Phi_active)
     mean = Phi_active @ result.weight[result.active] + result.bias
     return mean, np.maximum(np.einsum("ij,jk,ik->i", bases, result.covariance, bases), 0.0)
 
@@ -87,8 +88,7 @@ def star_moments(
     at_training = fitted.root * at_training
     end, weighted = fitted.end, at_training / result.noise
     U = fitted.orthogonal[0].T @ weighted
-    bases = np.column_stack([Phi_active, np.ones(len(Phi_active))])
-    V = end.half.T @ bases[:, fitted.kept].T
+    V = end.half.T @ with_constant(Phi_active)[:, fitted.kept].T
     q, e = end.score @ at_training, at_itself - np.einsum("ij,ij->j", U, V)
     s = sum_of_squares(fitted.orthogonal, weighted)
     # the precision of a weight with which the basis alone varies as the targets do

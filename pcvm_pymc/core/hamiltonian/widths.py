@@ -86,7 +86,7 @@ class WidthSlice:
         return np.stack([self.density.bordered(basis(each)) for each in self._widths(log_width)])
 
     def log_prior(self, log_width: Array) -> Array:
-        """Return the log prior densities of log(width), shape (n_states, n_widths)."""
+        """Return the log prior densities of log widths (n_states, n_widths), shape (n_states,)."""
         of_widths = map(self.density.problem.moves.log_density, self._widths(log_width))
         return np.array([*of_widths]) + log_width.sum(axis=1)
 

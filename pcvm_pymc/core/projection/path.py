@@ -65,9 +65,28 @@ def default_sizes(largest: int) -> NDArray[np.int64]:
     return np.array(sorted(sizes))
 
 
+def _grown(target: Target, model: Submodel, size: int) -> Submodel:
+    """Return the model with columns added until it has `size`, or none gains enough.
+
+    An addition may bring another weight to zero; after a few of these the model stays smaller.
+    """
+    for _ in range(size - model.n_vectors + _MOST_PRUNED):
+        if model.n_vectors >= size:
+            break
+        gain = addition_gains(target, model)
+        new = fit_submodel(target, [*model.columns, int(gain.argmax())], model)
+        if not new.objective < model.objective - _LEAST_GAIN:
+            break
+        model = new
+    return model
+
+
 @threads_by_size
 def project_path(
-    target: Target, sizes: Sequence[int], *, until: Callable[[Submodel], bool] | None = None
+    target: Target,
+    sizes: Sequence[int],
+    *,
+    until: Callable[[Submodel], bool] | None = None,
 ) -> ProjectionPath:
     """Select the columns of submodels of given sizes, to lose little in Kullback-Leibler divergence.
 
@@ -96,18 +115,11 @@ def project_path(
     path: list[Submodel] = []
     model = fit_submodel(target, [])
     for size in wanted:
-        if size == n_basis:  # nothing to select: the constrained optimum on all columns
+        if size < n_basis:
+            model = _grown(target, model, size)
+        else:  # nothing to select: the constrained optimum on all columns
             full = fit_submodel(target, range(n_basis), model)
             model = min(model, full, key=lambda each: each.objective)
-        # an addition may bring another weight to zero; after a few of these the model stays smaller
-        for _ in range(size - model.n_vectors + _MOST_PRUNED):
-            if model.n_vectors >= size or size == n_basis:
-                break
-            gain = addition_gains(target, model)
-            new = fit_submodel(target, [*model.columns, int(gain.argmax())], model)
-            if not new.objective < model.objective - _LEAST_GAIN:
-                break
-            model = new
         path.append(model)
         if until is not None and until(model):
             break

@@ -94,7 +94,7 @@ class Target:
     @cached_property
     def penalty(self) -> Array:
         """Curvature of the ridge in each weight, shape (n_basis,); zero for columns of zeros."""
-        return self.ridge * np.einsum("i,ij,ij->j", self.mass, self.Phi, self.Phi)
+        return self.ridge * self.squared_columns(self.mass)
 
     @cached_property
     def entropy(self) -> float:
@@ -103,12 +103,20 @@ class Target:
         p = np.column_stack([p, 1 - p]) if self.n_scores == 1 else p
         return float(self.mass @ entr(p).sum(axis=1))
 
+    def squared_columns(self, row_weight: Array) -> Array:
+        """Return sum_i row_weight_i Phi_ij^2, shape (n_basis,), without a copy of Phi."""
+        return np.einsum("i,ij,ij->j", row_weight, self.Phi, self.Phi)
+
+    def terms(self, latent: Array) -> FractionalTerms:
+        """Return what `row_terms` has of the rows at a latent function."""
+        return row_terms(self.likelihood, latent, self.probability)
+
     def divergence(self, latent: Array, terms: FractionalTerms | None = None) -> float:
         """Return the mean Kullback-Leibler divergence from reference to `latent`, nats per row.
 
         `latent` has shape (n_obs,), or (n_obs, n_classes); `terms` are those of the rows, where known.
         """
-        terms = row_terms(self.likelihood, latent, self.probability) if terms is None else terms
+        terms = self.terms(latent) if terms is None else terms
         return -float(self.mass @ terms.log_density) - self.entropy
 
 
@@ -204,10 +212,9 @@ class _Newton:
         """Return the objective at some values."""
         parts = [one @ value[self.model.part(c)] for c, one in enumerate(self.designs)]
         latent = np.column_stack(parts)
-        at, target = latent[:, 0] if len(parts) == 1 else latent, self.target
-        terms = row_terms(target.likelihood, at, target.probability)
+        terms = self.target.terms(latent[:, 0] if len(parts) == 1 else latent)
         ridge = 0.5 * float(np.square(value[self.is_weight]).sum())
-        return _Point(value, latent, terms, target.divergence(latent, terms) + ridge)
+        return _Point(value, latent, terms, self.target.divergence(latent, terms) + ridge)
 
     def hessian(self, terms: FractionalTerms) -> Array:
         """Return the divergence's second derivatives in all values."""
@@ -230,10 +237,14 @@ class _Newton:
         matrix = np.eye(int(w.sum()) + 1, order="F")  # of the solver's own bias, which is not there
         matrix[:-1, :-1] = H[np.ix_(w, w)] - cross @ follow[:, :-1]
         out = np.empty(len(H))
-        of_weights = goal[w] - cross @ follow[:, -1], 0.0
-        passive = (here.value[w] != 0) | (slope[w] * self.sign > 0)
-        given = BorderedGram(matrix), self.sign, 1.0, of_weights, passive
-        out[w], _ = solve_nonnegative(*given, constrained=self.target.sign is not None)
+        out[w], _ = solve_nonnegative(
+            BorderedGram(matrix),
+            self.sign,
+            1.0,
+            (goal[w] - cross @ follow[:, -1], 0.0),
+            (here.value[w] != 0) | (slope[w] * self.sign > 0),
+            constrained=self.target.sign is not None,
+        )
         out[b] = follow[:, -1] - follow[:, :-1] @ out[w]
         return out
 
@@ -297,7 +308,7 @@ def addition_gains(target: Target, submodel: Submodel) -> Array:
     product with Phi for each score.
     """
     system = _Newton(target, submodel.columns, submodel.weight, submodel.bias)
-    terms = row_terms(target.likelihood, submodel.latent, target.probability)
+    terms = target.terms(submodel.latent)
     H = system.hessian(terms) + np.diag(system.is_weight.astype(float))
     factor = cho_factor(H + _DAMPING * np.diag(np.diag(H)))
     n_scores, n_basis = target.n_scores, target.Phi.shape[1]
@@ -312,8 +323,7 @@ def addition_gains(target: Target, submodel: Submodel) -> Array:
         cross.append(np.ascontiguousarray(both[:, :-1].T))
         response = cho_solve(factor, cross[c])
         for d in range(c + 1):
-            square = np.einsum("i,ij,ij->j", row_weight[:, d], target.Phi, target.Phi)
-            square += (c == d) * target.penalty
+            square = target.squared_columns(row_weight[:, d]) + (c == d) * target.penalty
             schur[:, c, d] = schur[:, d, c] = square - np.einsum("ij,ij->j", cross[d], response)
         spanned = (square == 0) | (schur[:, c, c] < _LEAST_SCHUR * square)
         schur[spanned | ~target.free[:, c], c, c] = np.inf
