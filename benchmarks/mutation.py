@@ -62,7 +62,7 @@ TESTS = {
     "pieces/kernels": "kernels test_feature_widths",
     "pieces/multinomial": "multinomial submodels",
     "pieces/likelihood": "em evidence probit weighted hamiltonian",
-    "pieces/validation": "validation options em estimators/test_base model/test_builders test_frames",
+    "pieces/validation": "validation options em estimators/test_base model/test_builders test_containers",
     "problem": "em mpcvm weighted validation",
     "process": "estimators/test_rvm_estimators",
     "projection": "options submodels",

@@ -1,5 +1,7 @@
 """Random problems, shared by the tests."""
 
+import errno
+import os
 from dataclasses import replace
 
 import mpmath
@@ -48,6 +50,11 @@ def complaint(capsys, status):
 def interrupted(*_, **__):
     """Stand in for what the user interrupts."""
     raise KeyboardInterrupt
+
+
+def full_disk(*_, **__):
+    """Stand in for a call that finds the disk full."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def fixed_rng(seed):

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from faults import full_disk
-from problems import refused
+from problems import full_disk, refused
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.cli import main

@@ -9,8 +9,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from calibration import assert_means, assert_same_law, posterior_on_a_grid
-from faults import full_disk
-from problems import basis_of, blobs, map_result, refused
+from problems import basis_of, blobs, full_disk, map_result, refused
 from scipy.special import ndtr
 
 import pcvm_pymc as pcvm
