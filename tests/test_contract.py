@@ -14,8 +14,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from problems import assert_monotone, blobs, point_of, refused, slopes
-from runs import SHALLOW
+from problems import SHALLOW, assert_monotone, blobs, point_of, refused, slopes
 from scipy.optimize import approx_fprime
 
 import pcvm_pymc as pcvm

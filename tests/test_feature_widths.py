@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
-from problems import assert_monotone, blobs, map_result, point_of, refused
-from runs import SHALLOW
+from problems import SHALLOW, assert_monotone, blobs, map_result, point_of, refused
 from sklearn.base import clone
 
 import pcvm_pymc as pcvm
@@ -92,10 +91,8 @@ def test_a_model_of_known_widths_remembers_them():
     result = pcvm.find_map_em(model, hyperparameters="given", progressbar=False)
     found = pcvm.predict(result, X[:4])["predictions"]["latent"].values[0, 0]
     np.testing.assert_allclose(found, result["posterior"]["latent"].values[0, 0, :4], atol=1e-10)
-    estimator = pcvm.PCVMClassifier(
-        width=[1.0, 3.0, 2.0], hyperprior=read(model, "em").given().hyperprior
-    )
-    again = clone(estimator).fit(X, LABEL)
+    prior = read(model, "em").given().hyperprior
+    again = clone(pcvm.PCVMClassifier(width=[1.0, 3.0, 2.0], hyperprior=prior)).fit(X, LABEL)
     np.testing.assert_allclose(again.decision_function(X[:4]), found, atol=1e-5)
     np.testing.assert_array_equal(again.width_, WIDTHS)
 
@@ -120,5 +117,5 @@ def test_a_prior_on_the_widths_under_em_and_nuts():
 
 @pytest.mark.parametrize("width", [[1.0, -1.0, 1.0], [], [[1.0]], [1.0, np.nan, 1.0], ["a", 1, 2]])
 def test_widths_that_cannot_be_used_are_named(width):
-    with pytest.raises(ValueError, match=r"width=.* (must be positive and finite|is not a number)"):
-        pcvm.pcvm_model(X, LABEL, width=width)
+    words = r"width=.* (must be positive and finite|is not a number)"
+    refused(words, pcvm.pcvm_model, X, LABEL, width=width)

@@ -1,4 +1,4 @@
-"""What holds for every estimator: scikit-learn's checks, named errors, pickles, ends short of convergence."""
+"""What holds for every estimator: scikit-learn's checks, named errors, files, ends short of convergence."""
 
 import html
 import inspect
@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 
+import joblib
 import numpy as np
 import pytest
 from problems import blobs, linear, refused
@@ -313,6 +314,25 @@ def test_a_lonely_point_of_a_class_leaves_nothing_to_hold_out(model):
         assert model.width_ in model.widths_  # chosen by the evidence of all rows
     if model.width == "cv":
         assert model.width_selection_.log_loss.size == 0
+
+
+NAMES = sorted(name for name in pcvm.__all__ if name.endswith(("Classifier", "Regressor")))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kept_default_estimator_predicts_the_same_bits(name, tmp_path):
+    skops = pytest.importorskip("skops.io")
+    model = getattr(pcvm, name)(random_state=0)
+    X, label = blobs(40, seed=5)
+    model.fit(X, X[:, 0] if name == "RVMRegressor" else label)
+    joblib.dump(model, tmp_path / "joblib")
+    skops.dump(model, tmp_path / "skops")
+    types = skops.get_untrusted_types(file=tmp_path / "skops")
+    assert all(each.startswith("pcvm_pymc.") for each in types)
+    for kept in (joblib.load(tmp_path / "joblib"), skops.load(tmp_path / "skops", trusted=types)):
+        for how in {"predict", "predict_proba"} & set(dir(model)):
+            np.testing.assert_array_equal(getattr(kept, how)(X + 0.1), getattr(model, how)(X + 0.1))
+        assert kept.status_ is model.status_
 
 
 def test_core_and_estimators_do_not_import_pymc_nor_a_fit_more_than_it_needs():

@@ -72,8 +72,6 @@ def test_one_run_has_a_folder(tmp_path):
 
 HOLDS = """
 import pathlib, sys
-from pcvm_pymc.cli import main
-from pcvm_pymc.experiments.datasets import data_folder
 from pcvm_pymc.core.pieces import files
 with files.alone_in(pathlib.Path(sys.argv[1])):
     print("held", flush=True)

@@ -4,8 +4,7 @@ from importlib import import_module
 import numpy as np
 import pymc as pm
 import pytest
-from problems import blobs, interrupted, refused
-from runs import SHALLOW
+from problems import SHALLOW, blobs, interrupted, refused
 
 from pcvm_pymc import EMOptions, Hyperprior, Start, find_map_em, pcvm_model, sample
 from pcvm_pymc.assessment.comparison import convergence

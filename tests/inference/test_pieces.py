@@ -8,8 +8,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
-from problems import blobs, laplacian, map_result, refused, three_blobs, value_point
-from runs import SHALLOW
+from problems import SHALLOW, blobs, laplacian, map_result, refused, three_blobs, value_point
 from scipy.special import expit, ndtr
 
 import pcvm_pymc as pcvm

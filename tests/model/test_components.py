@@ -6,9 +6,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from problems import blobs, refused, value_point
+from problems import SHALLOW, blobs, refused, value_point
 from pymc.distributions.distribution import support_point
-from runs import SHALLOW
 
 from pcvm_pymc import Hyperprior, new_data, pcvm_latent, pcvm_model, predict, rvm_latent
 from pcvm_pymc.core.pieces.kernels import RBF
