@@ -90,6 +90,10 @@ def test_several_classes_at_weights_of_any_size_end_at_a_kkt_point(unit, signs):
     assert signs is None or (signs * rise).max() < close
     precision = [given.bias_precision(bias) for bias in found.bias]
     np.testing.assert_allclose(slope.sum(axis=0), precision * found.bias, atol=close)
+    if unit == 30.0:
+        copies = replace(given, Phi=np.repeat(PHI, 30, 0), label=np.repeat(CLASS, 30))
+        wanted = fit_em(copies, None, EMOptions(tol=1e-9))
+        np.testing.assert_allclose(found.latent, wanted.latent[::30], atol=1e-6)
 
 
 def test_precisions_below_rounding_do_not_let_the_search_diverge():

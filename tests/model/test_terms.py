@@ -108,9 +108,7 @@ def slopes_left(model, values):
     kinds = {rv.name: rv.owner.op._print_name[0] for rv in model.free_RVs}
     rates = [name for name in kinds if name.endswith("rate")]
     ours = [n for n in kinds if kinds[n] in ("MarginalWeight", "Exponential", "FreeWeight")]
-    model.rvs_to_initial_values = dict.fromkeys(
-        model.rvs_to_initial_values
-    )  # PyMC converts no others
+    model.rvs_to_initial_values = dict.fromkeys(model.free_RVs)  # PyMC converts no others
     plain = remove_value_transforms(model, [model[name] for name in ours + rates])
     moved = [rv for rv in plain.free_RVs if rv.name not in rates]
     point = {v.name: np.asarray(values[v.name], dtype=float) for v in plain.value_vars}
@@ -185,14 +183,11 @@ def test_the_result_is_that_of_a_mode_with_all_variables(tmp_path):
     posterior = result["posterior"]
     assert {"magnitude", "bias", "rate", "a", "weight", "latent"} == set(posterior.data_vars)
     assert posterior["a"].dims == ("chain", "draw", "group")
-    assert (
-        posterior["rate"].item() == 0.5
-    )  # where modes predict best, as in the model without intercepts
+    # where modes predict best, as in the model without intercepts
+    assert posterior["rate"].item() == 0.5
     assert (posterior["magnitude"].values >= 0).all()
-    np.testing.assert_array_equal(
-        posterior["weight"].values[0, 0],
-        posterior["magnitude"].values[0, 0] * model["signs"].get_value(),
-    )
+    signed = posterior["magnitude"].values[0, 0] * model["signs"].get_value()
+    np.testing.assert_array_equal(posterior["weight"].values[0, 0], signed)
     assert set(result["em_trace"].data_vars) == {"log_posterior", "n_active", "change", "width"}
     again = pcvm.load(pcvm.save(result, tmp_path / "mode.zarr"))
     new = pcvm.predict(again, X)["predictions"]
@@ -228,9 +223,8 @@ def test_the_rows_own_terms_written_by_hand_have_the_rows_mode():
         pcvm.ProbitBernoulli("z", pcvm_latent(X, Y, width=1.3, hyperprior=prior), observed=Y)
         pm.Potential("nothing", pt.zeros(()))
     found = find_map_em(model, **QUIET)
-    wanted = find_map_em(
-        pcvm_model(X, Y, width=1.3, hyperprior=prior), options=EMOptions(tol=1e-9), **QUIET
-    )
+    built = pcvm_model(X, Y, width=1.3, hyperprior=prior)
+    wanted = find_map_em(built, options=EMOptions(tol=1e-9), **QUIET)
     for name in ("weight", "bias", "latent"):
         np.testing.assert_allclose(found["posterior"][name], wanted["posterior"][name], atol=1e-6)
 
