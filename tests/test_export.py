@@ -16,7 +16,7 @@ import pytest
 import skl2onnx
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from problems import blobs, fixed_rng, refused
+from problems import blobs, fixed_rng, predicted, refused
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor, make_column_transformer
@@ -99,10 +99,7 @@ GIVEN = np.column_stack([NEW_CODES[:, :3], NEW_TABLE[3].to_numpy(dtype=float)])
 MIXED = {"categorical_features": [2, 3]}
 MIXED_MODELS = {
     "projection, categories": (PCVM(n_vectors=5, basis=30, **MIXED), CODED > 0),
-    "four widths, categories": (
-        PCVM(width=[1.0, 3.0, 2.0, 1.5], estimation="em", **MIXED),
-        CODED > 0,
-    ),
+    "four widths": (PCVM(width=[1.0, 3.0, 2.0, 1.5], estimation="em", **MIXED), CODED > 0),
     "RVM, categories": (RVM(width=1.5, **MIXED), CODED > 0),
     "mRVM1, categories": (pcvm.MRVMClassifier(width=1.5, **MIXED), THIRD),
     "regression, categories": (regressor(width=1.5, **MIXED), 7.0 + CODED),
@@ -150,13 +147,10 @@ def in_onnx(model, rows, **options):
 
 def assert_exports_give(model, codes, rows, folder, atol=1e-12):
     """Compare exports at rows of codes with what a model predicts of the rows; a regression's twice."""
-    if hasattr(model, "classes_"):
-        expected, found = model.predict_proba(rows), in_onnx(model, codes)["probabilities"]
-        in_program = in_c(model, codes, folder)
-    else:
-        expected = np.column_stack(model.predict(rows, return_std=True))
-        found = np.hstack(list(in_onnx(model, codes, return_std=True).values()))
-        in_program = in_c(model, codes, folder, return_std=True)
+    expected, is_number = predicted(model, rows), isinstance(model, pcvm.RVMRegressor)
+    options = {"return_std": True} if is_number else {}
+    in_program, outputs = in_c(model, codes, folder, **options), in_onnx(model, codes, **options)
+    found = np.hstack(list(outputs.values())) if is_number else outputs["probabilities"]
     np.testing.assert_allclose(in_program, expected, rtol=1e-11, atol=atol)
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=atol)
 

@@ -47,9 +47,8 @@ class NoFolds:
     def __init__(self, **arguments):
         super().__init__(**arguments)
 
-    __init__.__signature__ = inspect.signature(
-        lambda self: None
-    )  # or it would be asked for `arguments`
+    # or it would be asked for `arguments`
+    __init__.__signature__ = inspect.signature(lambda self: None)
 
     @classmethod
     def _get_param_names(cls):
@@ -71,47 +70,49 @@ class OneRVM(NoFolds, RVM): ...
 class OneRegressor(NoFolds, pcvm.RVMRegressor): ...
 
 
+CHECKED = [
+    PCVM(),
+    OnePCVM(width=1.0),
+    OnePCVM(width="em"),
+    OnePCVM(n_vectors=5, estimation="projection", width=1.0),
+    OnePCVM(estimation="bottom-up", width=1.0, options=UP),
+    OnePCVM(likelihood="logit", width=1.0),
+    OneMPCVM(estimation="bottom-up", width=1.0, options=UP),
+    OneMPCVM(hyperprior="jeffreys", width=1.0, options=EM),
+    MPCVM(options=EM),
+    OneMRVM(width=1.0, options=UP),
+    OneMRVM(estimation="em", width=1.0, options=EM),
+    OneRVM(width=1.0),
+    OneRVM(link="probit", method="batch", width=1.0, options=EVIDENCE),
+    OneRegressor(width=5.0),
+    OneRegressor(star=True, method="batch", width=6.0),
+    SPARSE(),
+    SPARSE(features="quadratic", prior="laplace", gamma=10.0, bias="free", options=EM),
+    SPARSE(features="kernel"),
+]
+
+
 @pytest.mark.fixed_seeds  # of scikit-learn's own data
-@parametrize_with_checks(
-    [
-        PCVM(),
-        OnePCVM(width=1.0),
-        OnePCVM(width="em"),
-        OnePCVM(n_vectors=5, estimation="projection", width=1.0),
-        OnePCVM(estimation="bottom-up", width=1.0, options=UP),
-        OnePCVM(likelihood="logit", width=1.0),
-        OneMPCVM(estimation="bottom-up", width=1.0, options=UP),
-        OneMPCVM(hyperprior="jeffreys", width=1.0, options=EM),
-        MPCVM(options=EM),
-        OneMRVM(width=1.0, options=UP),
-        OneMRVM(estimation="em", width=1.0, options=EM),
-        OneRVM(width=1.0),
-        OneRVM(link="probit", method="batch", width=1.0, options=EVIDENCE),
-        OneRegressor(width=5.0),
-        OneRegressor(star=True, method="batch", width=6.0),
-        SPARSE(),
-        SPARSE(features="quadratic", prior="laplace", gamma=10.0, bias="free", options=EM),
-        SPARSE(features="kernel"),
-    ]
-)
+@parametrize_with_checks(CHECKED)
 def test_scikit_learns_checks(estimator, check):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=ConvergenceWarning)
         check(estimator)
 
 
+SLOWER = [
+    MPCVM(),
+    MRVM(),
+    RVM(),
+    pcvm.RVMRegressor(),
+    PCVM(estimation="posterior", basis=5, options=OPTIONS(20, 60)),
+    MPCVM(estimation="posterior", basis=6, options=OPTIONS(20, 60)),
+]
+
+
 @pytest.mark.slow
 @pytest.mark.fixed_seeds
-@parametrize_with_checks(
-    [
-        MPCVM(),
-        MRVM(),
-        RVM(),
-        pcvm.RVMRegressor(),
-        PCVM(estimation="posterior", basis=5, options=OPTIONS(20, 60)),
-        MPCVM(estimation="posterior", basis=6, options=OPTIONS(20, 60)),
-    ]
-)
+@parametrize_with_checks(SLOWER)
 def test_scikit_learns_slower_checks(estimator, check):
     test_scikit_learns_checks(estimator, check)
 

@@ -210,7 +210,6 @@ IMPOSSIBLE_LIMITS = [
     (PCVM(), "two", 100.0, "memory_limit=100 bytes is too small for 400 bases"),
     (PCVM(width="em"), "two", 1e9, "width='em'.*rows in chunks"),
     (PCVM(width=1.0, estimation="projection"), "two", 1e9, "estimation='projection'"),
-    (PCVM(options=SINGLE), "two", None, "'float32' has no effect on rows in memory"),
     (MPCVM(width=1.0, options=SINGLE), "three", None, "no effect on rows in memory"),
     (MPCVM(**UP | {"options": SINGLE}), "three", 1e9, "needed None or a pcvm_pymc.BottomUpOptions"),
     (MPCVM(**TOP_DOWN), "three", 100.0, "too small for"),
@@ -226,7 +225,7 @@ IMPOSSIBLE_LIMITS = [
 ]
 
 
-@pytest.mark.parametrize(("model", "data", "limit", "words"), IMPOSSIBLE_LIMITS, ids=range(16))
+@pytest.mark.parametrize(("model", "data", "limit", "words"), IMPOSSIBLE_LIMITS, ids=range(15))
 def test_limits_that_cannot_be_kept_are_named(model, data, limit, words):
     refused(words, model.set_params(memory_limit=limit).fit, *DATA[data])
 
