@@ -91,8 +91,10 @@ def test_a_model_of_known_widths_remembers_them():
     result = pcvm.find_map_em(model, hyperparameters="given", progressbar=False)
     found = pcvm.predict(result, X[:4])["predictions"]["latent"].values[0, 0]
     np.testing.assert_allclose(found, result["posterior"]["latent"].values[0, 0, :4], atol=1e-10)
-    prior = read(model, "em").given().hyperprior
-    again = clone(pcvm.PCVMClassifier(width=[1.0, 3.0, 2.0], hyperprior=prior)).fit(X, LABEL)
+    estimator = pcvm.PCVMClassifier(
+        width=[1.0, 3.0, 2.0], hyperprior=read(model, "em").given().hyperprior
+    )
+    again = clone(estimator).fit(X, LABEL)
     np.testing.assert_allclose(again.decision_function(X[:4]), found, atol=1e-5)
     np.testing.assert_array_equal(again.width_, WIDTHS)
 
