@@ -321,13 +321,8 @@ def kernel_and_gram(width, n_basis):
 
 # --- the cases ----------------------------------------------------------------------------------
 
-_CLASSES = {
-    "PCVMClassifier": 2,
-    "RVMClassifier": 2,
-    "SparseProbitClassifier": 2,
-    "MPCVMClassifier": 3,
-    "MRVMClassifier": 3,
-}
+_CLASSES = dict.fromkeys(("PCVMClassifier", "RVMClassifier", "SparseProbitClassifier"), 2)
+_CLASSES |= dict.fromkeys(("MPCVMClassifier", "MRVMClassifier"), 3)
 
 
 def _default(name, n, n_classes):

@@ -153,9 +153,8 @@ def _record(folder: Path, files: list[str], kernels: Path, out: Path) -> None:
 
 def record(folder: Path, files: list[str], kernels: Path, out: Path) -> dict:
     """Return what `Recorder` has written of the tests in some files; SystemExit where one fails."""
-    run = multiprocessing.get_context("spawn").Process(
-        target=_record, args=(folder, files, kernels, out)
-    )
+    given = folder, files, kernels, out
+    run = multiprocessing.get_context("spawn").Process(target=_record, args=given)
     run.start()
     run.join()
     if run.exitcode:

@@ -40,8 +40,9 @@ _CORE = "pcvm_pymc/core/"
 #: tests of `core` by the beginning of a file's name, the longest counts; the contract is of every row
 TESTS = {
     "design": "sequential chunked",
-    "em": "em mpcvm sparse_probit weighted",
-    "em/coupled": "mpcvm weighted",
+    "em": "em sparse_probit chunked test_weighted_rows",
+    "em/coupled": "em chunked test_weighted_rows",
+    "em/own_terms": "model/test_terms",
     "em/rows": "em chunked",
     "em/widths": "em test_feature_widths",
     "em/options": "em options chunked",
@@ -49,24 +50,30 @@ TESTS = {
     "evidence/bottom_up": "bottom_up options",
     "evidence/columns": "sequential",
     "family": "em",
-    "gibbs": "gibbs_conditionals gibbs gibbs_block gibbs_widths",
+    "gibbs": "gibbs_conditionals gibbs",
     "hamiltonian": "hamiltonian",
     "loo": "loo",
-    "metric": "metric",
-    "nonnegative": "nonnegative em loo",
-    "penalised": "penalised",
+    "marginal": "marginal",
+    "metric": "kernels estimators/test_features",
+    "nonnegative": "quadratic em loo",
+    "penalised": "quadratic",
     "pieces": "priors probit kernels em",
     "pieces/centres": "centres estimators/test_reduced_bases estimators/test_as_they_come",
     "pieces/class_integrals": "multinomial",
     "pieces/resources": "resources",
     "pieces/kernels": "kernels test_feature_widths",
     "pieces/multinomial": "multinomial submodels",
-    "pieces/likelihood": "em evidence probit weighted hamiltonian",
-    "pieces/validation": "validation options em estimators/test_base model/test_builders test_frames",
-    "problem": "em mpcvm weighted validation",
-    "process": "estimators/test_rvm_estimators",
+    "pieces/likelihood": "em evidence probit hamiltonian test_weighted_rows",
+    "pieces/names": "test_containers",
+    "pieces/row_weights": "test_weighted_rows",
+    "pieces/transforms": "kernels",
+    "pieces/validation": "validation options em estimators/test_base model/test_builders test_containers",
+    "problem": "em test_weighted_rows validation",
+    "process": "process estimators/test_rvm_estimators",
     "projection": "options submodels",
-    "quadratic": "quadratic nonnegative",
+    "quadratic": "quadratic",
+    "race": "race_and_stacking",
+    "stacking": "race_and_stacking",
     "validity": "validity",
 }
 #: beside these
@@ -171,9 +178,8 @@ def coverers(file: str, lines: range | str, run: dict[str, tuple[float, set]]) -
             return some
     known = set(tests_of(file))
     compiled = [str(path.relative_to(ROOT)) for path in users(ROOT, file)]
-    parts = tuple(
-        name if "/pieces/" in name else name.rpartition("/")[0] for name in [file, *compiled]
-    )
+    names = [file, *compiled]
+    parts = tuple(name if "/pieces/" in name else name.rpartition("/")[0] for name in names)
     return {
         test: seconds
         for test, (seconds, seen) in run.items()

@@ -1,5 +1,7 @@
 """Random problems, shared by the tests."""
 
+import errno
+import os
 from dataclasses import replace
 
 import mpmath
@@ -23,6 +25,8 @@ PROPER = {
     "heavy": Hyperprior(1.0, 0.01, 0.5, 1.0),
     "half-Cauchy": Hyperprior(0.5, 0.005, 0.5, 1.0),
 }
+#: trees of one step, also in the first 200 transitions, where PyMC has another limit
+SHALLOW = {"max_treedepth": 1, "early_max_treedepth": 1}
 SEEDS, BIASES = st.integers(0, 2**32 - 1), st.sampled_from(["prior", "free", "none"])
 IMPROPER = {"jeffreys": Hyperprior.jeffreys(), "chen2009": Hyperprior.chen2009()}
 
@@ -48,6 +52,11 @@ def complaint(capsys, status):
 def interrupted(*_, **__):
     """Stand in for what the user interrupts."""
     raise KeyboardInterrupt
+
+
+def full_disk(*_, **__):
+    """Stand in for a call that finds the disk full."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def fixed_rng(seed):
@@ -128,6 +137,22 @@ def papers_step():
     prob, start = problem(X, label, Hyperprior(1.0, 0.5, 1.0, 0.5), 1.0), Start(0.3 * label, 0.1)
     latent = prob.Phi @ start.weight + start.bias
     return prob, start, latent + score(latent, label)
+
+
+def predicted(model, rows):
+    """Return a fit's probabilities, or of a regression mean and standard deviation."""
+    if hasattr(model, "predict_proba"):
+        return model.predict_proba(rows)
+    return np.column_stack(model.predict(rows, return_std=True))
+
+
+def reported(name, out, **options):
+    """Run an experiment in a folder without a progress bar; return its report."""
+    from pcvm_pymc.experiments.reporting import report_of  # which imports much
+    from pcvm_pymc.experiments.running import reproduce
+
+    reproduce(name, out=out, progressbar=False, **options)
+    return report_of(out)
 
 
 def map_result(model):

@@ -49,9 +49,9 @@ def test_every_public_name_that_takes_arguments_is_called():
 @pytest.mark.filterwarnings("ignore:EM", "ignore:under width")  # nothing is left but the bias
 def test_rows_that_are_all_the_same_are_warned_of():
     X, y = np.full((20, 3), 2.5), np.arange(20) % 2
+    kinds = pcvm_pymc.PCVMClassifier, pcvm_pymc.RVMRegressor
     for take in (
-        pcvm_pymc.PCVMClassifier(width=1.0).fit,
-        pcvm_pymc.RVMRegressor(width=1.0).fit,
+        *(kind(width=1.0).fit for kind in kinds),
         partial(pcvm_pymc.pcvm_model, width=1.0),
     ):
         with pytest.warns(InputWarning, match="X has rows that are all the same"):

@@ -199,10 +199,8 @@ def test_compare_takes_text_and_holes_and_says_so(csv, tmp_path, monkeypatch, ca
     out, options = tmp_path / "out", ["--sep", ";", "--missing", "?", "--width", "1.5", *FAST]
     said = printed(capsys, main(["compare", str(csv), "--out", str(out), *options]))
     said = " ".join(said.split())
-    words = (
-        "60 rows, 3 features (categories: colour), 2 fields missing, labels sort, classes 007, NA."
-    )
-    assert words in said
+    assert "60 rows, 3 features (categories: colour), 2 fields missing, labels sort, " in said
+    assert "classes 007, NA." in said
     assert table_of(out).loc["averaged MAP", "error"] < 0.25
     assert [name for name, *_ in given] == ["PCVMClassifier", *["LogisticRegression"] * 2] * 2
     for name, train, test in given:  # our own are given the table, others numbers
@@ -219,12 +217,9 @@ RARE = "a,b\n" + "".join(f"{i},{'x' if i < 4 else 'y'}\n" for i in range(80))
 # text of x.csv, arguments, and words of the message
 BAD_INPUT = [
     (None, "compare x.csv", "cannot be read as CSV ([Errno 2] No such file"),
-    ("a,b\n", "compare x.csv", "has a header but no rows"),
-    ("a,b\n1,x\n2,y\n", "compare x.csv --target c", "no column 'c'; its columns are a, b"),
     (RARE, "compare x.csv --test-size 0.8", "fewer than two rows of a class"),
     ("a,b\n" + "1,x\n2,y\n" * 6, "compare x.csv", "fewer than five of each"),
     *((RARE, f"compare x.csv --test-size {n}", "--test-size is") for n in NO_SIZES),
-    (RARE, "compare .", "Is a directory"),
     (RARE, "compare x.csv --out x.csv", "is a file; needed a folder"),
     (None, "compare x.csv --width -2", "--width is '-2'; needed a positive number or auto"),
     (None, "compare x.csv --draws 3", "--draws is 3; needed at least 10"),

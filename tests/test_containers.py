@@ -1,4 +1,4 @@
-"""Inputs and labels in containers and types: what a plain array gives, or a refusal by name."""
+"""Inputs and labels in containers of any kind: what a plain array gives, and names of rows and columns."""
 
 import datetime
 import mmap
@@ -7,12 +7,17 @@ from fractions import Fraction
 
 import numpy as np
 import pandas as pd
+import pymc as pm
 import pytest
 import xarray as xr
-from problems import basis_of, blobs, refused
+from problems import basis_of, blobs, map_result, refused
 from scipy import sparse
+from sklearn.base import clone
 
 import pcvm_pymc as pcvm
+from pcvm_pymc.assessment.held_out import coded
+from pcvm_pymc.core.pieces.names import check_same_rows
+from pcvm_pymc.inference.results import classes_of
 
 pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
 da, dd = pytest.importorskip("dask.array"), pytest.importorskip("dask.dataframe")
@@ -197,3 +202,177 @@ def test_targets_that_are_missing_are_counted():
     for y in (HOLED.height, HOLED.height.astype("Float64"), pl.from_pandas(HOLED.height)):
         for kind in (pcvm.RVMRegressor().fit, pcvm.rvm_model):
             refused(words, kind, X, y)
+
+
+# --- names of columns and rows ------------------------------------------------------------------
+
+ROWS = [f"p{i}" for i in range(20)]
+NAMED, Y = TABLE.set_axis(ROWS), pd.Series(np.where(LABEL > 0, "ill", "well"), index=ROWS)
+OTHER_COLUMNS = [
+    (NAMED[["weight", "height"]], r"another order than the training rows.*X_new\[\['height'"),
+    (NAMED[["height"]], r"lacks the columns \['weight'\]"),
+    (NAMED.assign(age=1.0), r"has columns that the training rows lack, \['age'\]"),
+    (NAMED.rename(columns={"height": "h"}), r"lacks the columns \['height'\] and has columns"),
+]
+
+
+def test_names_of_a_table_are_coordinates_of_model_result_and_predictions():
+    model = pcvm.pcvm_model(NAMED, Y, width=1.2)
+    result = map_result(model)
+    assert list(model.coords["feature"]) == NAMES
+    assert list(model.coords["obs"]) == ROWS
+    assert list(pcvm.new_data(model, NAMED[3:6])["coords"]["obs"]) == ROWS[3:6]
+    assert result["posterior"]["latent"].sel(obs="p3").size == 1
+    assert result["constant_data"]["centres"].sel(feature="weight").sizes["basis"] == 20
+    assert list(pcvm.pcvm_model(X, LABEL).coords["feature"]) == [0, 1]
+    found, by_array = (pcvm.predict(result, rows[:4])["predictions"] for rows in (NAMED, X))
+    assert found["obs"].values.tolist() == ROWS[:4]
+    assert by_array["obs"].values.tolist() == [0, 1, 2, 3]
+    assert found["probability"].coords["class"].item() == "well"
+    np.testing.assert_array_equal(by_array["probability"], found["probability"])
+    for table, words in OTHER_COLUMNS:
+        refused(words, pcvm.predict, result, table)
+        refused(words, pcvm.new_data, model, table)
+
+
+def objects(*values):
+    """Return an index of objects over and over; tuples stay what they are."""
+    return pd.Index([values[i % len(values)] for i in range(20)], dtype=object, tupleize_cols=False)
+
+
+OF_UTC = "2020-01-0{} 00:00:00+00:00".format
+#: what is kept as it is
+KEPT = {
+    "dates": DAYS,
+    "days": DAYS.as_unit("s"),
+    "nanoseconds": pd.date_range("2020", periods=20, freq="7ns", unit="ns"),
+    "the year 3000": pd.date_range("3000", periods=20, freq="YS", unit="s"),
+    "microseconds of 3000": pd.date_range("3000", periods=20, freq="13us", unit="us"),
+    "a missing date": DAYS[:-1].append(pd.DatetimeIndex([pd.NaT])),
+    "spans": pd.timedelta_range("1h", periods=20, freq="7s"),
+    "categories": pd.CategoricalIndex(list("ab") * 10),
+    "nullable": pd.Index(range(20), dtype="Int64"),
+    "numbers as objects": objects(3, 1),
+    "bool": objects(True, False),
+    "unsigned": pd.Index(np.arange(20, dtype="u8") + 2**63),
+    "nan": pd.Index([np.nan, *[0.5] * 19]),
+    "repeated": pd.Index([1, 2] * 10),
+    "empty text": pd.Index(["", "\u00e9"] * 10),
+}
+#: what becomes text, and its first two values
+AS_TEXT = {
+    "time zone": (DAYS.tz_localize("UTC"), OF_UTC(1), OF_UTC(2)),
+    "periods": (pd.period_range("2020", periods=20, freq="M"), "2020-01", "2020-02"),
+    "intervals": (pd.interval_range(0, 20), "(0, 1]", "(1, 2]"),
+    "date": (objects(datetime.date(2020, 1, 2)), "2020-01-02", "2020-01-02"),
+    "None": (objects("a", None), "a", "None"),
+    "missing": (objects(pd.NA, "a"), "<NA>", "a"),
+    "mixed": (objects(1, "a", 2.5, None), "1", "a"),
+    "Decimal": (objects(Decimal("1.10"), Decimal("2")), "1.10", "2"),
+    "bytes": (objects(b"a", b"\xff"), "b'a'", "b'\\xff'"),
+    "levels": (pd.MultiIndex.from_product([["a", "b"], range(10)]), "('a', 0)", "('a', 1)"),
+    "tuples": (objects(("a", 1), ("b", None)), "('a', 1)", "('b', None)"),
+    "huge": (objects(2**70, 3), str(2**70), "3"),
+    "complex": (objects(1j, 2.0), "1j", "2.0"),
+}
+INDEX = {name: (index, None) for name, index in KEPT.items()}
+INDEX |= {name: (index, text) for name, (index, *text) in AS_TEXT.items()}
+
+
+@pytest.mark.parametrize("name", INDEX)
+def test_any_index_goes_from_the_model_to_the_file_and_back(name, tmp_path, caplog):
+    index, text = INDEX[name]
+    table = TABLE.set_axis(index)
+    model = pcvm.pcvm_model(table, LABEL, width=1.2)
+    said = [each for each in caplog.messages if "the index of X is kept as text" in each]
+    assert len(said) == (text is not None)
+    if text is None:
+        np.testing.assert_array_equal(np.asarray(model.coords["obs"]), np.asarray(index))
+    else:
+        assert list(model.coords["obs"][:2]) == text
+    mode = map_result(model)
+    found = pcvm.predict(mode, table)
+    for end, other in (("zarr", "zarr"), ("nc", "netcdf")):
+        back = pcvm.load(pcvm.save(mode, tmp_path / f"mode.{end}"))
+        again = pcvm.load(pcvm.save(pcvm.predict(back, table), tmp_path / f"again.{other}"))
+        assert back.attrs == mode.attrs
+        for tree, whole, group in ((back, mode, "posterior"), (again, found, "predictions")):
+            rows, wanted = (each[group]["obs"].values for each in (tree, whole))
+            np.testing.assert_array_equal(rows.astype(wanted.dtype), wanted)  # of any unit of dates
+        np.testing.assert_array_equal(*(each["predictions"]["latent"] for each in (again, found)))
+
+
+@pytest.mark.parametrize("labels", [DAYS, objects(2, 10), objects(False, True)])
+@pytest.mark.parametrize("several", [False, True])
+def test_labels_of_any_kind_come_back(labels, several, tmp_path):
+    pair, code = labels[:2].to_numpy(), (LABEL > 0).astype(int)
+    y = pair[code]
+    mode = map_result((pcvm.mpcvm_model if several else pcvm.pcvm_model)(X, y, width=1.2))
+    for each in (mode, pcvm.load(pcvm.save(mode, tmp_path / "mode.nc"))):
+        np.testing.assert_array_equal(classes_of(each), pair)
+        greater = np.atleast_1d(pcvm.predict(each, X)["predictions"]["class"].values)[-1]
+        assert greater == classes_of(each)[-1]
+        np.testing.assert_array_equal(coded(y, classes_of(each), "y", 20), code)
+
+
+# --- rows in another order ----------------------------------------------------------------------
+
+SEEN = pd.Series(LABEL, index=ROWS)
+TURNED, FIXED_SCALE = SEEN[::-1], pcvm.PCVMClassifier(kernel="rbf", width=1.5, scale=1.0)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Return a classifier, a MAP result and the draws of a model, of the same rows."""
+    model = pcvm.pcvm_model(NAMED, SEEN, width=1.5, basis=8)
+    few = {"draws": 10, "tune": 10, "chains": 1, "max_iter": 100}
+    draws = pcvm.sample(model, random_seed=0, quiet=True, method="gibbs", **few)
+    return clone(FIXED_SCALE).fit(NAMED, SEEN), map_result(model), draws
+
+
+def latent_function(y):
+    with pm.Model():
+        return pcvm.pcvm_latent(NAMED, y, width=1.5)
+
+
+CALLS = {
+    "fit": lambda fitted, y: FIXED_SCALE.fit(NAMED, y),
+    "sample_weight": lambda fitted, y: FIXED_SCALE.fit(NAMED, SEEN, sample_weight=y.abs()),
+    "groups": lambda fitted, y: FIXED_SCALE.fit(NAMED, SEEN, groups=y),
+    "score": lambda fitted, y: fitted[0].score(NAMED, y),
+    "a regression": lambda fitted, y: pcvm.RVMRegressor().fit(NAMED, y),
+    "noise": lambda fitted, y: pcvm.RVMRegressor().fit(NAMED, LABEL, noise=y.abs()),
+    "weights": lambda fitted, y: pcvm.RVMRegressor().fit(NAMED, LABEL, sample_weight=y.abs()),
+    "noise of a model": lambda fitted, y: pcvm.rvm_model(NAMED, LABEL, noise=y.abs()),
+    "select": lambda fitted, y: pcvm.select(NAMED, y, over=("scale",)),
+    "select_width": lambda fitted, y: pcvm.select_width(NAMED, y, widths=[1.0]),
+    "choose_basis": lambda fitted, y: pcvm.choose_basis(NAMED, y, 4),
+    "a model": lambda fitted, y: pcvm.pcvm_model(NAMED, y, width=1.5),
+    "a latent function": lambda fitted, y: latent_function(y),
+    "compare": lambda fitted, y: pcvm.compare({"MAP": fitted[1]}, NAMED, y),
+    "kfold": lambda fitted, y: pcvm.kfold(fitted[2], NAMED, y, cv=2),
+    "loo": lambda fitted, y: pcvm.loo(fitted[0], NAMED, y),
+    "project": lambda fitted, y: pcvm.project(fitted[0], NAMED, y),
+    "validity": lambda fitted, y: pcvm.validity(
+        pcvm.RVMClassifier(width=1.5).fit(NAMED, SEEN), NAMED, y
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_rows_in_another_order_are_refused_by_name(name, fitted):
+    refused("has the index of .* in another order, in row 0 ", CALLS[name], fitted, TURNED)
+
+
+def test_what_is_not_surely_another_order_is_taken_and_the_first_row_that_differs_is_named():
+    for labels in (SEEN, LABEL, LABEL.tolist(), SEEN.reset_index(drop=True)[::-1]):
+        check_same_rows(NAMED, y=labels, sample_weight=None)
+    for rows in (X, TABLE, NAMED[:-1]):  # also a scaler's, which has lost the index
+        check_same_rows(rows, y=TURNED)
+    index = pd.MultiIndex.from_tuples([("a", 1), ("a", 2), ("b", 1)])
+    table, turned = pd.DataFrame(np.eye(3), index), pd.Series(0.0, index[[0, 2, 1]])
+    words = r"^w has the index of X_new in another order, in row 1 \('b', 1\) where X_new has \('a', 2\); "
+    refused(words, check_same_rows, table, "X_new", w=turned)
+    rows = xr.DataArray(np.eye(3), {"day": [3, 1, 2], "column": list("abc")}, ("day", "column"))
+    check_same_rows(rows, y=rows[:, 0])
+    refused("in row 0 1 where X has 3", check_same_rows, rows, y=rows[:, 0].sortby("day"))

@@ -14,8 +14,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from problems import assert_monotone, blobs, point_of, refused, slopes
-from runs import SHALLOW
+from problems import SHALLOW, assert_monotone, blobs, point_of, refused, slopes
 from scipy.optimize import approx_fprime
 
 import pcvm_pymc as pcvm
@@ -118,6 +117,9 @@ def test_slope_and_curvature_are_derivatives(name):
 
     slope = approx_fprime(latent.ravel(), value, 1e-6).reshape(latent.shape)
     np.testing.assert_allclose(piece.score(latent, target), slope, atol=2e-5)
+    of_both = piece.value_and_score(latent, target)
+    for found, wanted in zip(of_both, (piece.log_density, piece.score), strict=True):
+        np.testing.assert_allclose(found, wanted(latent, target), rtol=1e-5, atol=1e-5)
     curvature = piece.curvature(latent, target)
     assert (curvature >= 0).all()
     assert (curvature <= piece.bound * (1 + 1e-9)).all()
@@ -154,8 +156,7 @@ def test_the_bound_lies_below_the_log_density(name, noise):
 def test_probabilities_sum_to_one(name):
     piece = piece_of(name)
     if piece.targets == "numbers":
-        with pytest.raises(TypeError, match="have no probabilities"):
-            piece.probability(np.zeros(3))
+        refused("have no probabilities", piece.probability, np.zeros(3), error=TypeError)
         return
     latent, _ = observed_by(piece, 30, np.random.default_rng(3))
     latent = 4.0 * latent

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from runs import SHALLOW
+from problems import SHALLOW
 
 import pcvm_pymc
 from pcvm_pymc import plots

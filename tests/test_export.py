@@ -16,7 +16,7 @@ import pytest
 import skl2onnx
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from problems import blobs, fixed_rng, refused
+from problems import blobs, fixed_rng, predicted, refused
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor, make_column_transformer
@@ -71,10 +71,45 @@ MODELS |= {
 }
 
 
+# of two categories by their numbers; words would end or spoil a comment, if they could
+LEVELS = {2: ["*/ int @", "??/\n", "\\"], 3: [10.0, 20.0, -1.0]}
+
+
+def table(codes):
+    """Return rows of numbers and codes with the levels that these stand for: none by NaN, a new one by -1."""
+    given = pd.DataFrame(codes, dtype=object)
+    for j, levels in LEVELS.items():
+        values = {float(code): level for code, level in enumerate(levels)}
+        new = "new" if j == 2 else 99.0
+        given[j] = [np.nan if np.isnan(each) else values.get(each, new) for each in codes[:, j]]
+    return given
+
+
+RNG = fixed_rng(2)
+CODES = np.column_stack([RNG.normal(size=(60, 2)), RNG.integers(3, size=(60, 2))])
+CODED = np.nan_to_num(CODES[:, 0]) + CODES[:, 1] + (CODES[:, 2] == 1) - (CODES[:, 3] == 0)
+THIRD = np.digitize(CODED, [-0.5, 0.5])
+CODES[::7, 0], CODES[::9, 2] = np.nan, np.nan  # features 1 and 3 are missing in new rows alone
+EACH = [0, 1, 2, -1, np.nan]
+NEW_CODES = np.array([*product([0.3, np.nan], [-0.8, np.nan], EACH, EACH)])
+NEW_TABLE = table(NEW_CODES)
+# an export takes words by their codes, and numbers as they are
+GIVEN = np.column_stack([NEW_CODES[:, :3], NEW_TABLE[3].to_numpy(dtype=float)])
+
+MIXED = {"categorical_features": [2, 3]}
+MIXED_MODELS = {
+    "projection, categories": (PCVM(n_vectors=5, basis=30, **MIXED), CODED > 0),
+    "four widths": (PCVM(width=[1.0, 3.0, 2.0, 1.5], estimation="em", **MIXED), CODED > 0),
+    "RVM, categories": (RVM(width=1.5, **MIXED), CODED > 0),
+    "mRVM1, categories": (pcvm.MRVMClassifier(width=1.5, **MIXED), THIRD),
+    "regression, categories": (regressor(width=1.5, **MIXED), 7.0 + CODED),
+}
+
+
 @cache
 def fitted(name):
-    model, y = MODELS[name]
-    return clone(model).fit(X, y)
+    model, y = (MODELS | MIXED_MODELS)[name]
+    return clone(model).fit(table(CODES) if name in MIXED_MODELS else X, y)
 
 
 def built(source, *options, language="c"):
@@ -112,29 +147,28 @@ def in_onnx(model, rows, **options):
 
 def assert_exports_give(model, codes, rows, folder, atol=1e-12):
     """Compare exports at rows of codes with what a model predicts of the rows; a regression's twice."""
-    if hasattr(model, "classes_"):
-        expected, found = model.predict_proba(rows), in_onnx(model, codes)["probabilities"]
-        in_program = in_c(model, codes, folder)
-    else:
-        expected = np.column_stack(model.predict(rows, return_std=True))
-        found = np.hstack(list(in_onnx(model, codes, return_std=True).values()))
-        in_program = in_c(model, codes, folder, return_std=True)
+    expected, is_number = predicted(model, rows), isinstance(model, pcvm.RVMRegressor)
+    options = {"return_std": True} if is_number else {}
+    in_program, outputs = in_c(model, codes, folder, **options), in_onnx(model, codes, **options)
+    found = np.hstack(list(outputs.values())) if is_number else outputs["probabilities"]
     np.testing.assert_allclose(in_program, expected, rtol=1e-11, atol=atol)
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=atol)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", MODELS | MIXED_MODELS)
 def test_c_and_onnx_have_the_predictions_and_labels(name, tmp_path):
     """Probabilities and labels; of a regression mean and standard deviation, and the mean alone."""
-    model = fitted(name)
+    model, (rows, codes) = fitted(name), (NEW, NEW)
+    if name in MIXED_MODELS:  # categories and missing values
+        rows, codes = NEW_TABLE, GIVEN
     if isinstance(model, pcvm.RVMRegressor):
-        assert_exports_give(model, NEW, NEW, tmp_path, 1e-11)
-        for found in (in_c(model, NEW, tmp_path), in_onnx(model, NEW)["variable"]):
-            np.testing.assert_allclose(found[:, 0], model.predict(NEW), rtol=1e-11, atol=1e-11)
+        assert_exports_give(model, codes, rows, tmp_path, 1e-11)
+        for found in (in_c(model, codes, tmp_path), in_onnx(model, codes)["variable"]):
+            np.testing.assert_allclose(found[:, 0], model.predict(rows), rtol=1e-11, atol=1e-11)
         return
     # the estimator's own rule for several classes leaves 1e-8
-    assert_exports_give(model, NEW, NEW, tmp_path, 1e-8 if len(model.classes_) > 2 else 1e-12)
-    assert in_onnx(model, NEW)["label"].tolist() == model.predict(NEW).tolist()
+    assert_exports_give(model, codes, rows, tmp_path, 1e-8 if len(model.classes_) > 2 else 1e-12)
+    assert in_onnx(model, codes)["label"].tolist() == model.predict(rows).tolist()
 
 
 def test_the_standard_deviation_of_a_process_is_refused_and_its_mean_is_not(tmp_path):
@@ -142,49 +176,6 @@ def test_the_standard_deviation_of_a_process_is_refused_and_its_mean_is_not(tmp_
     np.testing.assert_allclose(in_c(model, NEW, tmp_path)[:, 0], model.predict(NEW), rtol=1e-11)
     for export in (pcvm.to_c, pcvm.to_onnx):
         refused(r"needs a fitted RVMRegressor\(std='weights'\)", export, model, return_std=True)
-
-
-# of two categories by their numbers; words would end or spoil a comment, if they could
-LEVELS = {2: ["*/ int @", "??/\n", "\\"], 3: [10.0, 20.0, -1.0]}
-
-
-def table(codes):
-    """Return rows of numbers and codes with the levels that these stand for: none by NaN, a new one by -1."""
-    given = pd.DataFrame(codes, dtype=object)
-    for j, levels in LEVELS.items():
-        values = {float(code): level for code, level in enumerate(levels)}
-        new = "new" if j == 2 else 99.0
-        given[j] = [np.nan if np.isnan(each) else values.get(each, new) for each in codes[:, j]]
-    return given
-
-
-RNG = fixed_rng(2)
-CODES = np.column_stack([RNG.normal(size=(60, 2)), RNG.integers(3, size=(60, 2))])
-CODED = np.nan_to_num(CODES[:, 0]) + CODES[:, 1] + (CODES[:, 2] == 1) - (CODES[:, 3] == 0)
-THIRD = np.digitize(CODED, [-0.5, 0.5])
-CODES[::7, 0], CODES[::9, 2] = np.nan, np.nan  # features 1 and 3 are missing in new rows alone
-EACH = [0, 1, 2, -1, np.nan]
-NEW_CODES = np.array([*product([0.3, np.nan], [-0.8, np.nan], EACH, EACH)])
-NEW_TABLE = table(NEW_CODES)
-# an export takes words by their codes, and numbers as they are
-GIVEN = np.column_stack([NEW_CODES[:, :3], NEW_TABLE[3].to_numpy(dtype=float)])
-
-MIXED = {"categorical_features": [2, 3]}
-MIXED_MODELS = {
-    "projection of an average": (PCVM(n_vectors=5, basis=30, **MIXED), CODED > 0),
-    "width per feature": (PCVM(width=[1.0, 3.0, 2.0, 1.5], estimation="em", **MIXED), CODED > 0),
-    "RVM": (RVM(width=1.5, **MIXED), CODED > 0),
-    "mRVM1": (pcvm.MRVMClassifier(width=1.5, **MIXED), THIRD),
-    "a regression": (regressor(width=1.5, **MIXED), 7.0 + CODED),
-}
-
-
-@pytest.mark.parametrize("name", MIXED_MODELS)
-def test_c_and_onnx_take_categories_and_missing_values(name, tmp_path):
-    model, y = MIXED_MODELS[name]
-    model = clone(model).fit(table(CODES), y)
-    # the estimator's own rule for several classes leaves more
-    assert_exports_give(model, GIVEN, NEW_TABLE, tmp_path, 1e-10)
 
 
 def test_ranks_are_part_of_an_export(tmp_path):
@@ -199,7 +190,7 @@ def test_ranks_are_part_of_an_export(tmp_path):
 
 
 def test_exports_list_the_levels_of_words_by_their_codes():
-    model = RVM(width=1.5, **MIXED).fit(table(CODES), CODED > 0)
+    model = fitted("RVM, categories")
     lines = [line.strip() for line in pcvm.to_c(model).partition("*/")[0].splitlines()]
     assert lines[2:6] == [
         r"x[2] = 0: the level '\x2a/ int \x40'.",
@@ -328,16 +319,15 @@ def test_what_skl2onnx_cannot_have_is_refused():
 
 # --- names and refusals --------------------------------------------------------------------------
 
-OUR_OWN = (
-    "x p f j k c i u t r z square phi latent link own centre width weight known level value rank"
-)
+OUR_OWN = "x p f j k c i u t r z square phi latent link own centre width weight"
 
 
 @pytest.mark.parametrize("dialect", ["c99", "gnu17", "c++17"])
 def test_a_name_may_be_one_that_the_source_has_itself(dialect):
-    models = [fitted("one from the rest"), RVM(width=1.5, **MIXED).fit(table(CODES), CODED > 0)]
-    for model in models:
-        every = "".join(pcvm.to_c(model, name) for name in OUR_OWN.split())
+    for model in map(fitted, ("one from the rest", "RVM, categories")):
+        every = "".join(
+            pcvm.to_c(model, name) for name in f"{OUR_OWN} known level value rank".split()
+        )
         built(every, f"-std={dialect}", "-fsyntax-only", language="c++" if "+" in dialect else "c")
 
 

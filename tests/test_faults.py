@@ -1,16 +1,15 @@
-"""Faults: interrupts, kills, damaged files, and what does not fit."""
+"""Faults: interrupts, kills, damaged files of results, runs and data, and what does not fit."""
 
+import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from functools import cache
 
 import numpy as np
 import pandas as pd
 import pytest
-from faults import answer, assert_same, files_of, generator, spoil
 from problems import animals, blobs, complaint, linear, map_result, refused
 
 import pcvm_pymc as pcvm
@@ -22,6 +21,8 @@ from pcvm_pymc.experiments.reporting import report_of
 from pcvm_pymc.experiments.running import RunError, reproduce
 
 KILLS = 20
+#: the slow run draws more cases
+few_or_many = pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.slow)])
 
 
 def python(code, *arguments, folder=None):
@@ -92,9 +93,9 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.slow)])
+@few_or_many
 def test_an_interrupt_while_modules_are_loaded_or_work_is_done_stops(many, tmp_path):
-    rng = generator(18)
+    rng = np.random.default_rng(18)
     at_random = [*rng.uniform(0.05, 5, size=12), *rng.uniform(5, 20, size=8)]
     for delay in at_random if many else [0.1]:
         ended = python(INTERRUPTED, delay, "compare", "--out", tmp_path / f"out{delay:.3f}")
@@ -228,7 +229,7 @@ def test_fits_on_a_cluster_survive_20_deaths_of_a_worker(monkeypatch):
     options = {"basis": (X[:30], label[:30]), "options": pcvm.EMOptions(tol=1e-8)}
     model = pcvm.PCVMClassifier(width=1.5, random_state=0, **options)
     wanted = model.fit(X, label).weight_
-    rng, plain = generator(23), DaskRows.sums
+    rng, plain = np.random.default_rng(23), DaskRows.sums
     with (
         # else it gives up for good, after 15 s, a worker whose restart takes longer on a busy machine
         dask.config.set({"distributed.deploy.lost-worker-timeout": "300s"}),
@@ -253,7 +254,31 @@ def test_fits_on_a_cluster_survive_20_deaths_of_a_worker(monkeypatch):
 
 # --- damage: named or mended, never read as other numbers -----------------------------------------
 
-RUN = {"sets": ["iris"], "classifiers": ["MLR", "DLSR"], "repeats": 2, "progressbar": False}
+
+def files_of(place):
+    """Return the files of a folder, or a file alone, in one order."""
+    return sorted(path for path in place.rglob("*") if path.is_file()) or [place]
+
+
+def spoil(place, rng):
+    """Damage one file at random: bits flipped, cut off, removed, or a foreign one; return what was done."""
+    files = files_of(place)
+    path = files[rng.integers(len(files))]
+    content = bytearray(path.read_bytes())
+    how = rng.choice(["flip", "cut", "remove", "foreign", "replace"])
+    if how == "flip":
+        for at in rng.choice(len(content), size=min(len(content), 3), replace=False):
+            content[at] ^= 1 << int(rng.integers(8))
+        path.write_bytes(content)
+    elif how == "cut":
+        path.write_bytes(content[: rng.integers(len(content))])
+    elif how == "remove":
+        path.unlink()
+    elif how == "foreign":
+        path.with_name(f"foreign{rng.integers(9)}").write_bytes(rng.bytes(20))
+    else:
+        path.write_bytes(rng.bytes(int(rng.integers(1, 400))))
+    return f"{how} {path.name}"
 
 
 def spoilt_copies(good, folder, seeds, read, errors):
@@ -261,49 +286,109 @@ def spoilt_copies(good, folder, seeds, read, errors):
     for seed in seeds:
         place = folder / f"{seed}-{good.name}"
         (shutil.copytree if good.is_dir() else shutil.copy)(good, place)
-        did = spoil(place, generator(seed))
-        found, said = answer(lambda place=place: read(place), errors)
-        if found is None:
-            assert str(place) in said, did
+        did, found, said = spoil(place, np.random.default_rng(seed)), None, str(place)
+        try:
+            found = read(place)
+        except errors as error:
+            said = str(error)
+        assert str(place) in said, did
         yield place, did, found
         shutil.rmtree(place, ignore_errors=True)
 
 
-@cache
-def a_mode():
-    X, label = blobs(24, seed=2)
-    return map_result(pcvm.pcvm_model(X, label, width=1.0))
-
-
-def check_results(folder, seeds, store):
-    good = pcvm.save(a_mode(), folder / f"good.{store}")
-    named = 0
-    for _, did, found in spoilt_copies(good, folder, seeds, pcvm.load, StoreError):
-        if found is None:
-            named += 1
-        else:  # a foreign file, or metadata that the store has twice
-            assert_same(found, pcvm.load(good)), did
+@few_or_many
+@pytest.mark.parametrize("store", ["zarr", "nc"])
+def test_a_spoilt_result_is_named_or_read_as_it_was(many, store, tmp_path):
+    mode = map_result(pcvm.pcvm_model(*blobs(24, seed=2), width=1.0))
+    good = pcvm.save(mode, tmp_path / f"good.{store}")
+    seeds, whole, named = range(100, 300) if many else range(15), pcvm.load(good), 0
+    for _, did, found in spoilt_copies(good, tmp_path, seeds, pcvm.load, StoreError):
+        named += found is None
+        # not an error: a foreign file, or metadata that the store has twice
+        assert found is None or found.equals(whole), did
     assert named > len(seeds) // 2
 
 
-def check_cells(folder, seeds):
-    good = folder / "good"
+RUN = {"sets": ["iris"], "classifiers": ["MLR", "DLSR"], "repeats": 2, "progressbar": False}
+
+
+@few_or_many
+def test_a_spoilt_run_is_mended(many, tmp_path):
+    good, seeds = tmp_path / "good", range(100, 300) if many else range(4)
     reproduce("lyu2020-table3", out=good, **RUN)
     expected = report_of(good).cells.drop(columns="seconds", errors="ignore")
-    for place, did, _ in spoilt_copies(good, folder, seeds, report_of, RunError):
+    for place, did, _ in spoilt_copies(good, tmp_path, seeds, report_of, RunError):
         reproduce("lyu2020-table3", out=place, **RUN)
         assert report_of(place).cells.equals(expected), did
         assert {path.name for path in files_of(good)} <= {path.name for path in files_of(place)}
 
 
-CHECKS = {
-    "zarr": lambda *given: check_results(*given, "zarr"),
-    "netcdf": lambda *given: check_results(*given, "nc"),
-    "cells": lambda folder, seeds: check_cells(folder, seeds if len(seeds) > 15 else seeds[:4]),
+RNG = np.random.default_rng(0)
+CRABS = pd.DataFrame(RNG.normal(size=(200, 6)).round(3), columns=[*"abcde", "species"])
+HEART = pd.DataFrame(RNG.normal(size=(270, 13)).round(2)).assign(target=np.resize([-1, 1], 270))
+ROWS = np.stack([RNG.permutation(270) for _ in range(2)])
+SPLITS = {"train": ROWS[:, :170], "test": ROWS[:, 170:], "realisation": np.array([1, 2])}
+SETS = {"crabs_sex": "figueiredo2001-table2", "heart": "chen2009-table3"}
+
+
+def packed(arrays):
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Return a data folder with two sets."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    monkeypatch.setenv("PCVM_DATA", str(folder))
+    CRABS.assign(target=np.resize([0, 1], 200)).to_csv(folder / "crabs.csv", index=False)
+    HEART.to_csv(folder / "raetsch_heart.csv", index=False)
+    (folder / "raetsch_heart_splits.npz").write_bytes(packed(SPLITS))
+    return folder
+
+
+def answered(name, out, capsys):
+    """Run an experiment on a set; check that it has a report, or says in a line why it has none."""
+    few = ["--sets", name, "--classifiers", "LDA", "--repeats", "1"]
+    code = main(["reproduce", SETS[name], *few, "--out", str(out)])
+    said = capsys.readouterr()
+    assert "Traceback" not in said.out + said.err
+    if code == 0:
+        report = report_of(out)
+        assert len(report.cells) + len(report.failures) == 1
+    else:
+        assert code == 2
+        assert "pcvm: error: " in said.err
+        assert name in said.err or "crabs" in said.err
+    return code
+
+
+@few_or_many
+def test_whatever_is_in_a_data_folder_the_command_answers_in_words(many, place, tmp_path, capsys):
+    assert [answered(name, tmp_path / name, capsys) for name in SETS] == [0, 0]
+    files = {path: path.read_bytes() for path in place.iterdir()}
+    for number in range(100, 2100) if many else range(45):
+        path = sorted(files)[number % 3]
+        spoil(path, np.random.default_rng(number))
+        answered("crabs_sex" if number % 3 == 0 else "heart", tmp_path / f"{number}", capsys)
+        for other in set(place.iterdir()) - set(files):
+            other.unlink()
+        path.write_bytes(files[path])
+
+
+WRONG = {
+    "type": {"train": SPLITS["train"].astype(float)},
+    "range": {"test": SPLITS["test"] + 1},
+    "twice": {"train": SPLITS["test"][:, ::-1]},
+    "shape": {"realisation": np.array(1)},
+    "pickle": {"train": np.array([{"a": 1}, None], dtype=object)},
+    "empty": {"train": SPLITS["train"][:0]},
 }
 
 
-@pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("what", CHECKS)
-def test_spoilt(what, many, tmp_path):
-    CHECKS[what](tmp_path, range(100, 300) if many else range(15))
+@pytest.mark.parametrize("arrays", WRONG.values(), ids=WRONG)
+def test_wrong_arrays_of_splits_are_refused(place, tmp_path, capsys, arrays):
+    (place / "raetsch_heart_splits.npz").write_bytes(packed(SPLITS | arrays))
+    assert answered("heart", tmp_path / "out", capsys) == 2

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
-from problems import assert_monotone, blobs, map_result, point_of, refused
-from runs import SHALLOW
+from problems import SHALLOW, assert_monotone, blobs, map_result, point_of, refused
 from sklearn.base import clone
 
 import pcvm_pymc as pcvm
@@ -120,5 +119,5 @@ def test_a_prior_on_the_widths_under_em_and_nuts():
 
 @pytest.mark.parametrize("width", [[1.0, -1.0, 1.0], [], [[1.0]], [1.0, np.nan, 1.0], ["a", 1, 2]])
 def test_widths_that_cannot_be_used_are_named(width):
-    with pytest.raises(ValueError, match=r"width=.* (must be positive and finite|is not a number)"):
-        pcvm.pcvm_model(X, LABEL, width=width)
+    words = r"width=.* (must be positive and finite|is not a number)"
+    refused(words, pcvm.pcvm_model, X, LABEL, width=width)

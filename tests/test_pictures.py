@@ -71,9 +71,7 @@ PROBABILITY = {n: RNG.uniform(size=30) for n in ("one", "two", "three", "four", 
 # how many panels have rows, curves or bars, whose axes must be named
 PICTURES = {
     "weights": plots.plot_weights,
-    "surface": lambda mode, posterior: plots.plot_decision_surface(
-        mode, posterior, X, LABEL, resolution=8
-    ),
+    "surface": lambda *fits: plots.plot_decision_surface(*fits, X, LABEL, resolution=8),
     "calibration": lambda *fits: plots.plot_calibration(LABEL > 0, PROBABILITY),
     "relevance": lambda *fits: plots.plot_feature_relevance(PCVMClassifier().fit(X, LABEL)),
     "cells": lambda *fits: select(X, LABEL).plot(),

@@ -1,6 +1,7 @@
 """Baselines of the papers that scikit-learn has in parts, or lacks."""
 
 import warnings
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -60,6 +61,10 @@ def tuned_logistic_regression(seed: int) -> GridSearchCV:
     )
 
 
+#: one machine of all rows, and Platt's sigmoid of its held-out decisions
+_with_sigmoid = partial(CalibratedClassifierCV, ensemble=False)
+
+
 class CalibratedSVC(ClassifierMixin, BaseEstimator):
     """A support vector machine whose labels are its own, and whose probabilities are Platt's.
 
@@ -87,9 +92,7 @@ class CalibratedSVC(ClassifierMixin, BaseEstimator):
         self.calibrated_ = None
         if smallest >= 2:
             folds = StratifiedKFold(min(_FOLDS, smallest), shuffle=True, random_state=0)
-            self.calibrated_ = CalibratedClassifierCV(
-                clone(self.machine_), cv=folds, ensemble=False
-            ).fit(X, y)
+            self.calibrated_ = _with_sigmoid(clone(self.machine_), cv=folds).fit(X, y)
         self.support_ = self.machine_.support_
         return self
 
@@ -135,9 +138,7 @@ class TunedSVC(ClassifierMixin, BaseEstimator):
             warnings.filterwarnings("ignore", "The least populated class")
             self.search_ = GridSearchCV(SVC(), grid, cv=folds).fit(X, y)
             self.machine_ = self.search_.best_estimator_
-            self.calibrated_ = CalibratedClassifierCV(
-                clone(self.machine_), cv=folds, ensemble=False
-            ).fit(X, y)
+            self.calibrated_ = _with_sigmoid(clone(self.machine_), cv=folds).fit(X, y)
         self.classes_, self.support_ = self.machine_.classes_, self.machine_.support_
         return self
 

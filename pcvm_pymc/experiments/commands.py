@@ -13,6 +13,9 @@ from rich.table import Table
 
 from pcvm_pymc.experiments.errors import UsageError
 
+#: text that is no markup of rich, in one line
+_AS_IT_IS: Any = {"highlight": False, "markup": False, "soft_wrap": True}
+
 
 def reproduce(options: argparse.Namespace, console: Console) -> int:
     """Run an experiment and write its report, or do so for ALL."""
@@ -80,16 +83,13 @@ def _reproduce_all(options: argparse.Namespace, console: Console) -> int:
     ended = []
     for each in reproduce_everything(out, **_settings(options)):
         line = f"{each.name:<26} {each.status:<14} {each.seconds:6.0f} s  {each.said}"
-        console.print(
-            line, style=styles.get(each.status), highlight=False, markup=False, soft_wrap=True
-        )
+        console.print(line, style=styles.get(each.status), **_AS_IT_IS)
         ended.append(each)
     counts = {status: sum(each.status == status for each in ended) for status in ("done", *styles)}
     n_failed = sum(each.n_failed for each in ended)
     said = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-    console.print(
-        f"{len(ended)} tables and figures: {said}; {n_failed} jobs failed.", soft_wrap=True
-    )
+    said = f"{len(ended)} tables and figures: {said}; {n_failed} jobs failed."
+    console.print(said, soft_wrap=True)
     return int(counts["failed"] > 0)
 
 
@@ -104,9 +104,8 @@ def _classifiers(wanted: list[str] | None, default: tuple[str, ...]) -> list[str
 
 def report(options: argparse.Namespace, console: Console) -> None:
     """Write the report of a run."""
-    _write_report(
-        options.folder, options.experiment, options.out or options.folder / "report", console
-    )
+    out = options.out or options.folder / "report"
+    _write_report(options.folder, options.experiment, out, console)
 
 
 def _write_report(folder: Path, name: str | None, out: Path, console: Console) -> None:
@@ -122,18 +121,11 @@ def _write_report(folder: Path, name: str | None, out: Path, console: Console) -
     for measure in report.experiment.measures:
         _print_measure(report, measure, console)
     for title, reason in report.missing.items():
-        console.print(
-            f"missing: {title}: {reason}",
-            style="yellow",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+        console.print(f"missing: {title}: {reason}", style="yellow", **_AS_IT_IS)
     if len(report.failures):
         console.print(f"{len(report.failures)} jobs failed; see failures.csv", style="red")
-    console.print(
-        f"Written to {escape(str(out))}{os.sep}: report.html, report.md, table.csv, cells.csv, ..."
-    )
+    files = "report.html, report.md, table.csv, cells.csv, ..."
+    console.print(f"Written to {escape(str(out))}{os.sep}: {files}")
 
 
 def _without_windows() -> None:
@@ -146,9 +138,8 @@ def _print_measure(report: Any, measure: str, console: Console) -> None:
     from pcvm_pymc.experiments.statistics import MEASURES
 
     if measure == "seconds":
-        wide = report.timing.pivot_table(
-            index="set", columns="classifier", values="seconds", sort=False
-        )
+        of_cells = {"index": "set", "columns": "classifier", "values": "seconds"}
+        wide = report.timing.pivot_table(**of_cells, sort=False)
     else:
         wide = report.pivot(measure)
     if wide.empty:
@@ -162,9 +153,8 @@ def _print_measure(report: Any, measure: str, console: Console) -> None:
         for name in part:
             table.add_column(escape(str(name)), justify="right", no_wrap=True)
         for name, row in part.iterrows():
-            table.add_row(
-                escape(str(name)), *("" if np.isnan(value) else f"{value:.2f}" for value in row)
-            )
+            values = ("" if np.isnan(value) else f"{value:.2f}" for value in row)
+            table.add_row(escape(str(name)), *values)
         console.print(table)
 
 
@@ -188,20 +178,18 @@ def _experiment_rows() -> list[tuple[str, ...]]:
     from pcvm_pymc.experiments.catalogue import EXPERIMENTS
 
     rows: list[tuple[str, ...]] = [("experiment", "what", "sets", "repeats")]
-    return rows + [
-        (each.name, each.title, str(len(each.sets)), str(each.repeats))
-        for each in EXPERIMENTS.values()
-    ]
+    for row in EXPERIMENTS.values():
+        rows.append((row.name, row.title, str(len(row.sets)), str(row.repeats)))
+    return rows
 
 
 def _classifier_rows() -> list[tuple[str, ...]]:
     from pcvm_pymc.experiments.classifiers.table import CLASSIFIERS
 
     rows: list[tuple[str, ...]] = [("classifier", "what", "parameters chosen")]
-    return rows + [
-        (each.name, each.title, "yes" if each.has_parameters else "no")
-        for each in CLASSIFIERS.values()
-    ]
+    for row in CLASSIFIERS.values():
+        rows.append((row.name, row.title, "yes" if row.has_parameters else "no"))
+    return rows
 
 
 def _set_rows() -> list[tuple[str, ...]]:
@@ -214,7 +202,6 @@ def _set_rows() -> list[tuple[str, ...]]:
         kind = f"{each.classes} classes" if each.classes else "regression"
         used = "; ".join(each.used)
         what = used or each.how if name in here else f"{used}; {each.how}; from {each.origin}"
-        rows.append(
-            (name, f"{each.rows} x {each.features}, {kind}", "yes" if name in here else "no", what)
-        )
+        size = f"{each.rows} x {each.features}, {kind}"
+        rows.append((name, size, "yes" if name in here else "no", what))
     return rows

@@ -6,7 +6,7 @@ import xarray as xr
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from problems import blobs, refused, three_blobs, with_groups
+from problems import blobs, map_result, refused, three_blobs, with_groups
 from scipy.special import expit
 from sklearn.metrics import log_loss
 
@@ -26,7 +26,7 @@ def fits():
     model = pcvm.pcvm_model(X, words, width=1.2)
     short = {"draws": 50, "tune": 100, "chains": 2, "cores": 1, "max_iter": 500}
     tree = pcvm.sample(model, **short, progressbar=False, random_seed=1, quiet=True)
-    return pcvm.find_map_em(model, progressbar=False), tree, X, words
+    return map_result(model), tree, X, words
 
 
 def test_one_chain_and_no_statistics_of_a_sampler_are_enough(fits):
@@ -115,13 +115,10 @@ def test_a_warning_says_in_what_models_differ(fits, change, said):
     *_, X, words = fits
     given = {"width": 1.2, "hyperprior": pcvm.Hyperprior.plug_in()}
     y = words[::-1] if change.pop("y", None) else words
-    one, other = (
-        pcvm.find_map_em(pcvm.pcvm_model(X, labels, **kwargs), progressbar=False)
-        for labels, kwargs in ((words, given), (y, given | change))
-    )
-    with pytest.warns(
-        InputWarning, match=rf"^results are not of one model: 'b' differs.*in {said}"
-    ):
+    one = map_result(pcvm.pcvm_model(X, words, **given))
+    other = map_result(pcvm.pcvm_model(X, y, **given | change))
+    match = rf"^results are not of one model: 'b' differs.*in {said}"
+    with pytest.warns(InputWarning, match=match):
         found = pcvm.compare({"a": one, "again": plain(one), "b": other}, X, words)
     flip = found.table.loc["b"].get("flip", np.nan)
     assert flip == 0.1 if "likelihood" in change else np.isnan(flip)
@@ -133,11 +130,9 @@ def clinics():
     """Return a model with levels of three groups, its mode, draws around it, and its data."""
     X, label = blobs(40, seed=80)
     group, seen = np.arange(40) % 3, label > 0
-    mode = pcvm.find_map_em(model := with_groups(X, seen, group), progressbar=False)
-    draws, rng = (
-        mode["posterior"].to_dataset().isel(chain=[0, 0], draw=[0] * 5),
-        np.random.default_rng(0),
-    )
+    mode = map_result(model := with_groups(X, seen, group))
+    draws = mode["posterior"].to_dataset().isel(chain=[0, 0], draw=[0] * 5)
+    rng = np.random.default_rng(0)
     draws = draws.assign_coords(chain=[0, 1], draw=range(5)).drop_vars(["latent", "weight"])
     for name in ("level", "magnitude"):
         draws[name] = draws[name] * np.exp(0.5 * rng.normal(size=draws[name].shape))
@@ -152,7 +147,7 @@ def test_own_terms_are_scored_by_the_log_likelihood_of_their_model(clinics, n):
     model, mode, posterior, X, seen, group = clinics
     rng = np.random.default_rng(n)
     X_new, y_new, data = rng.normal(size=(n, 2)), rng.integers(2, size=n), rng.integers(3, size=n)
-    built = pcvm.find_map_em(pcvm.pcvm_model(X, seen, width=1.2), progressbar=False)
+    built = map_result(pcvm.pcvm_model(X, seen, width=1.2))
     given = {"MAP": mode, "posterior": posterior, "without": built}
     with pytest.warns(InputWarning, match="'without' differs from 'MAP' in likelihood"):
         found = pcvm.compare(given, X_new, y_new, model=model, data={"place": data})
@@ -186,7 +181,7 @@ def test_models_and_rows_of_own_terms_are_needed_and_used(clinics, fits):
         refused(said, pcvm.compare, results, X, seen, **more)
     with pm.Model() as fixed:
         pm.Bernoulli("sick", logit_p=pcvm.pcvm_latent(X, seen, width=1.2), observed=seen)
-    mode = pcvm.find_map_em(fixed, progressbar=False)
+    mode = map_result(fixed)
     mode.attrs = {"own_terms": "yes"}
     refused(r"as the pm.Data \[\]; needed", pcvm.compare, {"MAP": mode}, X, seen, model=fixed)
 
@@ -196,17 +191,14 @@ def test_own_observed_variables_of_other_kinds(kind):
     X, label, _ = three_blobs()
     y = label if kind == "three classes" else label + 0.5
     with pm.Model() as model:
-        f, slope = (
-            pcvm.pcvm_latent(X, label > 0, width=1.2, hyperprior="default"),
-            pm.Normal("slope"),
-        )
-        seen = pm.Data("seen", y)
+        f = pcvm.pcvm_latent(X, label > 0, width=1.2, hyperprior="default")
+        slope, seen = pm.Normal("slope"), pm.Data("seen", y)
         if kind == "numbers":
             pm.Laplace("y", f + slope, 0.7, observed=seen)
         else:
             score = pm.math.stack([0.0 * f, f, slope * f], axis=1)
             pm.Categorical("y", logit_p=score, observed=seen)
-    mode = pcvm.find_map_em(model, progressbar=False)
+    mode = map_result(model)
     with model:
         log_density = pm.compute_log_likelihood(mode, extend_inferencedata=False, progressbar=False)
         if kind == "numbers":
@@ -218,17 +210,17 @@ def test_own_observed_variables_of_other_kinds(kind):
 
 
 def test_the_decision_surface_needs_a_plane(fits):
-    map_result, posterior, X, words = fits
-    figure = pcvm.plots.plot_decision_surface(map_result, posterior, X, words, resolution=12)
+    mode, posterior, X, words = fits
+    figure = pcvm.plots.plot_decision_surface(mode, posterior, X, words, resolution=12)
     titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
     assert titles == ["MAP plug-in", "posterior mean", "width of the 89 % interval"]
     with pytest.raises(ValueError, match=r"shape \(40, 1\); a decision surface needs"):
-        pcvm.plots.plot_decision_surface(map_result, posterior, X[:, :1], words)
+        pcvm.plots.plot_decision_surface(mode, posterior, X[:, :1], words)
 
 
 def test_several_classes_are_compared():
     X, label, words = three_blobs()
-    result = pcvm.find_map_em(pcvm.mpcvm_model(X, words, width=1.2), progressbar=False)
+    result = map_result(pcvm.mpcvm_model(X, words, width=1.2))
     posterior = result.copy()  # four draws of two chains around the MAP
     draws = result["posterior"].to_dataset().isel(chain=[0, 0], draw=[0] * 4)
     of_chains = np.random.default_rng(0).normal(size=(2, 4, 3))
@@ -258,7 +250,7 @@ def test_several_classes_are_compared():
 
 def test_the_surface_of_several_classes_shows_the_most_probable():
     X, label, words = three_blobs()
-    result = pcvm.find_map_em(pcvm.mpcvm_model(X, words, width=1.2), progressbar=False)
+    result = map_result(pcvm.mpcvm_model(X, words, width=1.2))
     figure = pcvm.plots.plot_decision_surface(result, result, X, words, resolution=8)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b", "c"]
     (mesh,) = (each for each in figure.axes[0].collections if isinstance(each, QuadMesh))
@@ -278,7 +270,7 @@ def test_the_surface_of_several_classes_shows_the_most_probable():
 
 def test_pictures_refuse_what_is_of_other_classes(fits):
     X, label, _ = three_blobs()
-    result = pcvm.find_map_em(pcvm.mpcvm_model(X, label, width=1.2), progressbar=False)
+    result = map_result(pcvm.mpcvm_model(X, label, width=1.2))
     three = np.full((24, 3), 1 / 3)
     with pytest.raises(ValueError, match=r"label has \[3\]; needed numbers from 0 to 2"):
         pcvm.plots.plot_calibration(label + 1, {"three": three})

@@ -205,10 +205,11 @@ def test_kfold_refuses_regressions_other_classes_and_what_was_drawn(fit):
     refused("the result lacks hyperprior", kfold, hidden, X, words)
 
 
+OTHER_NAMES = [("label", "obs"), ("outcome", "obs"), ("z", "patients"), ("z", None)]
+
+
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")
-@pytest.mark.parametrize(
-    ("observed", "dim"), [("label", "obs"), ("outcome", "obs"), ("z", "patients"), ("z", None)]
-)
+@pytest.mark.parametrize(("observed", "dim"), OTHER_NAMES)
 def test_scores_are_the_same_under_any_names(observed, dim, no_sampler):
     """Of the observed variable, and of its dim, if it has one: `loo`, `psis_loo`, `kfold` and `compare`."""
     X, label = blobs(20, seed=84)
@@ -218,9 +219,8 @@ def test_scores_are_the_same_under_any_names(observed, dim, no_sampler):
         mode = map_result(model)
         posterior = drawn_around(mode, model, n_draws=30)
         folds = kfold(posterior, X, y, cv=2, random_seed=1)
-        table = pcvm.compare({"MAP": mode, "posterior": posterior}, X, y).table.drop(
-            columns="seconds"
-        )
+        table = pcvm.compare({"MAP": mode, "posterior": posterior}, X, y).table
+        table = table.drop(columns="seconds")
         each = [pcvm.loo(mode), pcvm.psis_loo(posterior, pointwise=True), folds.elpd]
         return [*(found.elpd_i for found in each), table]
 

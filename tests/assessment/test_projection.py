@@ -6,8 +6,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from matplotlib.figure import Figure
-from problems import blobs, map_result, printed_measures, refused
-from runs import SHALLOW
+from problems import SHALLOW, blobs, map_result, printed_measures, refused
 from sklearn.base import clone
 
 import pcvm_pymc as pcvm

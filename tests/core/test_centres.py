@@ -83,9 +83,10 @@ def test_each_mean_is_that_of_the_rows_it_is_nearest_to():
         np.testing.assert_allclose(found, centres, rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("n_classes", "rows", "expected"), [(2, 100, 30), (5, 100, 50), (2, 12, 12)]
-)
+NUMBERS = [(2, 100, 30), (5, 100, 50), (2, 12, 12)]
+
+
+@pytest.mark.parametrize(("n_classes", "rows", "expected"), NUMBERS)
 def test_how_many_means_where_nothing_is_said(n_classes, rows, expected):
     X = np.random.default_rng(0).normal(size=(rows, 2))
     means, classes = choose_means(X, np.arange(rows) % n_classes, random_state=0)
@@ -112,9 +113,10 @@ def test_seeds_and_means_are_those_of_scikit_learn():
         np.testing.assert_allclose(centres._lloyd(X, X[seeds]), wanted, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "shares"), [([50, 30, 17, 3], [5, 3, 2, 1]), ([2, 3, 1], [2, 2, 1])]
-)
+SHARES = [([50, 30, 17, 3], [5, 3, 2, 1]), ([2, 3, 1], [2, 2, 1])]
+
+
+@pytest.mark.parametrize(("sizes", "shares"), SHARES)
 def test_the_largest_remainders_have_one_more(sizes, shares):
     label = np.repeat(np.arange(len(sizes)), sizes)
     rows = choose_rows(blobs(len(label))[0], label, sum(shares))

@@ -23,12 +23,8 @@ def table(seed, n=40):
 def test_columns_by_hand():
     values = np.array([[1.0, 0.0], [NAN, 1.0], [4.0, NAN], [3.0, 0.0]])
     found = Encoding.of(values, [1])
-    expected = [
-        [1.0, 0, 1, 0, 0, 0],
-        [3.0, 1, 0, 1, 0, 0],
-        [4.0, 0, 0, 0, 1, 0],
-        [3.0, 0, 1, 0, 0, 0],
-    ]
+    expected = [[1.0, 0, 1, 0, 0, 0], [3.0, 1, 0, 1, 0, 0]]
+    expected += [[4.0, 0, 0, 0, 1, 0], [3.0, 0, 1, 0, 0, 0]]
     scale = np.append(1.0, np.full(5, np.sqrt(2.0)))
     np.testing.assert_allclose(found(values), expected * scale, atol=1e-15)
     new = found(np.array([[2.0, UNKNOWN], [NAN, 7.0]]))

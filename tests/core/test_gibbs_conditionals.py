@@ -108,13 +108,11 @@ def drawn_scores(basis, prior, response, old, n_draws=N_DRAWS):
     for i in range(n_draws):
         moves.write_latent(basis, sign, size, old, latent[i])
         biases[i] = old
-        moves.update_given_responses(
-            basis, known, Score(sign, size, biases[i], latent[i], response), rng
-        )
+        score = Score(sign, size, biases[i], latent[i], response)
+        moves.update_given_responses(basis, known, score, rng)
         sizes[i] = size
-    np.testing.assert_allclose(
-        latent, (sign * sizes) @ (basis.left @ basis.right.T).T + biases, atol=1e-12
-    )
+    wanted = (sign * sizes) @ (basis.left @ basis.right.T).T + biases
+    np.testing.assert_allclose(latent, wanted, atol=1e-12)
     return biases[:, 0], latent - biases
 
 

@@ -152,9 +152,8 @@ def test_states_out_of_all_bounds_have_density_zero():
 
 
 def test_chains_take_long_steps():
-    chains = HamiltonianChains(
-        LogPosterior(PROBLEMS["signed, noisy labels"]), np.random.default_rng(73)
-    )
+    density = LogPosterior(PROBLEMS["signed, noisy labels"])
+    chains = HamiltonianChains(density, np.random.default_rng(73))
     chains.warm_up(300)
     values, known = chains.draw(1000)
     assert 0.5 < known["acceptance_rate"].mean() < 0.99
@@ -275,10 +274,8 @@ def test_weights_that_follow_a_width_have_the_volume_of_its_coordinates(name):
 @pytest.mark.parametrize("name", ["probit", "three classes, weighted", "unknown noise and d"])
 def test_chains_from_other_widths_agree(name):
     of = WIDTHS[name]
-    chains, n_widths = (
-        HamiltonianChains(LogPosterior(of), np.random.default_rng(79)),
-        np.size(of.width),
-    )
+    chains = HamiltonianChains(LogPosterior(of), np.random.default_rng(79))
+    n_widths = np.size(of.width)
     chains.log_width = np.repeat([[-2.0], [2.0]], 2, axis=0) * np.ones(n_widths)
     chains._at_widths()
     chains.warm_up(100)

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from faults import full_disk
 from numba.core.caching import IndexDataCacheFile
+from problems import full_disk
 from scipy.special import log_ndtr
 from threadpoolctl import threadpool_info, threadpool_limits
 

@@ -134,11 +134,8 @@ def test_gains_are_half_of_raos_statistics(several):
     problem = replace(classes(ridge=0.3), sign=None) if several else labels(ridge=0.3)
     model, Phi = fit_submodel(problem, [1, 4]), problem.Phi
     Z = np.column_stack([Phi, np.ones(len(Phi))])
-    terms, gain, n = (
-        terms_of(problem, model.latent),
-        addition_gains(problem, model),
-        len(Z.T),
-    )
+    terms, gain = terms_of(problem, model.latent), addition_gains(problem, model)
+    n = len(Z.T)
     own = np.arange(several, problem.n_scores)  # the first class has none
     H = np.einsum("i,ij,icd,ik->cjdk", problem.mass, Z, terms.hessian[:, own][:, :, own], Z)
     H = H.reshape(n * len(own), -1) + np.diag(np.tile(np.append(problem.penalty, 0), len(own)))

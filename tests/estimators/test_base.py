@@ -34,10 +34,7 @@ def fitted_names(model):
 UP, DOWN = {"estimation": "bottom-up"}, {"estimation": "em"}
 STARTS = pcvm.EvidenceOptions(noise_starts=(0.1, 0.3))
 REFITS = [
-    (
-        PCVM(cv=3, estimation="projection", width=1.0),
-        {"cv": 5, "estimation": "bottom-up", "width": 1.2},
-    ),
+    (PCVM(cv=3, estimation="projection", width=1.0), {**UP, "cv": 5, "width": 1.2}),
     (PCVM(random_state=0), {"width": 1.2}),
     (PCVM(random_state=0), {"estimation": "em"}),
     (PCVM(width="evidence"), {"width": 1.2}),

@@ -1,4 +1,4 @@
-"""What holds for every estimator: scikit-learn's checks, named errors, pickles, ends short of convergence."""
+"""What holds for every estimator: scikit-learn's checks, named errors, files, ends short of convergence."""
 
 import html
 import inspect
@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 
+import joblib
 import numpy as np
 import pytest
 from problems import blobs, linear, refused
@@ -46,9 +47,8 @@ class NoFolds:
     def __init__(self, **arguments):
         super().__init__(**arguments)
 
-    __init__.__signature__ = inspect.signature(
-        lambda self: None
-    )  # or it would be asked for `arguments`
+    # or it would be asked for `arguments`
+    __init__.__signature__ = inspect.signature(lambda self: None)
 
     @classmethod
     def _get_param_names(cls):
@@ -70,47 +70,49 @@ class OneRVM(NoFolds, RVM): ...
 class OneRegressor(NoFolds, pcvm.RVMRegressor): ...
 
 
+CHECKED = [
+    PCVM(),
+    OnePCVM(width=1.0),
+    OnePCVM(width="em"),
+    OnePCVM(n_vectors=5, estimation="projection", width=1.0),
+    OnePCVM(estimation="bottom-up", width=1.0, options=UP),
+    OnePCVM(likelihood="logit", width=1.0),
+    OneMPCVM(estimation="bottom-up", width=1.0, options=UP),
+    OneMPCVM(hyperprior="jeffreys", width=1.0, options=EM),
+    MPCVM(options=EM),
+    OneMRVM(width=1.0, options=UP),
+    OneMRVM(estimation="em", width=1.0, options=EM),
+    OneRVM(width=1.0),
+    OneRVM(link="probit", method="batch", width=1.0, options=EVIDENCE),
+    OneRegressor(width=5.0),
+    OneRegressor(star=True, method="batch", width=6.0),
+    SPARSE(),
+    SPARSE(features="quadratic", prior="laplace", gamma=10.0, bias="free", options=EM),
+    SPARSE(features="kernel"),
+]
+
+
 @pytest.mark.fixed_seeds  # of scikit-learn's own data
-@parametrize_with_checks(
-    [
-        PCVM(),
-        OnePCVM(width=1.0),
-        OnePCVM(width="em"),
-        OnePCVM(n_vectors=5, estimation="projection", width=1.0),
-        OnePCVM(estimation="bottom-up", width=1.0, options=UP),
-        OnePCVM(likelihood="logit", width=1.0),
-        OneMPCVM(estimation="bottom-up", width=1.0, options=UP),
-        OneMPCVM(hyperprior="jeffreys", width=1.0, options=EM),
-        MPCVM(options=EM),
-        OneMRVM(width=1.0, options=UP),
-        OneMRVM(estimation="em", width=1.0, options=EM),
-        OneRVM(width=1.0),
-        OneRVM(link="probit", method="batch", width=1.0, options=EVIDENCE),
-        OneRegressor(width=5.0),
-        OneRegressor(star=True, method="batch", width=6.0),
-        SPARSE(),
-        SPARSE(features="quadratic", prior="laplace", gamma=10.0, bias="free", options=EM),
-        SPARSE(features="kernel"),
-    ]
-)
+@parametrize_with_checks(CHECKED)
 def test_scikit_learns_checks(estimator, check):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=ConvergenceWarning)
         check(estimator)
 
 
+SLOWER = [
+    MPCVM(),
+    MRVM(),
+    RVM(),
+    pcvm.RVMRegressor(),
+    PCVM(estimation="posterior", basis=5, options=OPTIONS(20, 60)),
+    MPCVM(estimation="posterior", basis=6, options=OPTIONS(20, 60)),
+]
+
+
 @pytest.mark.slow
 @pytest.mark.fixed_seeds
-@parametrize_with_checks(
-    [
-        MPCVM(),
-        MRVM(),
-        RVM(),
-        pcvm.RVMRegressor(),
-        PCVM(estimation="posterior", basis=5, options=OPTIONS(20, 60)),
-        MPCVM(estimation="posterior", basis=6, options=OPTIONS(20, 60)),
-    ]
-)
+@parametrize_with_checks(SLOWER)
 def test_scikit_learns_slower_checks(estimator, check):
     test_scikit_learns_checks(estimator, check)
 
@@ -313,6 +315,25 @@ def test_a_lonely_point_of_a_class_leaves_nothing_to_hold_out(model):
         assert model.width_ in model.widths_  # chosen by the evidence of all rows
     if model.width == "cv":
         assert model.width_selection_.log_loss.size == 0
+
+
+NAMES = sorted(name for name in pcvm.__all__ if name.endswith(("Classifier", "Regressor")))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kept_default_estimator_predicts_the_same_bits(name, tmp_path):
+    skops = pytest.importorskip("skops.io")
+    model = getattr(pcvm, name)(random_state=0)
+    X, label = blobs(40, seed=5)
+    model.fit(X, X[:, 0] if name == "RVMRegressor" else label)
+    joblib.dump(model, tmp_path / "joblib")
+    skops.dump(model, tmp_path / "skops")
+    types = skops.get_untrusted_types(file=tmp_path / "skops")
+    assert all(each.startswith("pcvm_pymc.") for each in types)
+    for kept in (joblib.load(tmp_path / "joblib"), skops.load(tmp_path / "skops", trusted=types)):
+        for how in {"predict", "predict_proba"} & set(dir(model)):
+            np.testing.assert_array_equal(getattr(kept, how)(X + 0.1), getattr(model, how)(X + 0.1))
+        assert kept.status_ is model.status_
 
 
 def test_core_and_estimators_do_not_import_pymc_nor_a_fit_more_than_it_needs():

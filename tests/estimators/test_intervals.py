@@ -20,11 +20,7 @@ from sklearn.preprocessing import StandardScaler
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.core.pieces.likelihoods import MultinomialProbit, StudentT
-from pcvm_pymc.core.probabilities import (
-    LatentNormal,
-    probability_interval,
-    student_t_interval,
-)
+from pcvm_pymc.core.probabilities import LatentNormal, probability_interval, student_t_interval
 
 X, LABEL = blobs(60, seed=5)
 CLASS = np.where((LABEL > 0) & (X[:, 1] > 0), 2, LABEL > 0)
@@ -209,10 +205,10 @@ def test_what_has_no_intervals_inside_is_named():
         pcvm.predict_interval(make_pipeline(StandardScaler(), pcvm.PCVMClassifier()), X)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"std": "weights"}, {"star": True}, {"noise": 0.3}, {"likelihood": "student-t"}],
-)
+NOISES = [{}, {"std": "weights"}, {"star": True}, {"noise": 0.3}, {"likelihood": "student-t"}]
+
+
+@pytest.mark.parametrize("options", NOISES)
 def test_intervals_of_new_targets_have_their_share_of_simulated_ones(options):
     """Targets drawn from the law of which `predict` has the moments; normal ones to the last digit."""
     rows, rng = np.linspace(-3.0, 3.0, 50)[:, None], np.random.default_rng(5)

@@ -8,7 +8,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from joblib import parallel_config
-from problems import blobs, fixed_rng, refused
+from problems import blobs, fixed_rng, predicted, refused
 from sklearn.base import clone
 
 import pcvm_pymc as pcvm
@@ -105,11 +105,8 @@ def test_a_memory_limit_changes_nothing_but_memory(name, in_memory):
     if attribute:
         found, wanted = getattr(some, attribute), getattr(whole, attribute)
         np.testing.assert_allclose(found, wanted, rtol=1e-7, atol=atol)
-    predictions = [
-        each.predict(rows, return_std=True) if data == "numbers" else each.predict_proba(rows)
-        for each in (some, whole)
-    ]
-    np.testing.assert_allclose(*predictions, rtol=1e-6, atol=atol)
+    found, wanted = (predicted(model, rows) for model in (some, whole))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=atol)
     goal = "log_posterior_" if hasattr(whole, "log_posterior_") else "log_evidence_"
     assert getattr(some, goal) == pytest.approx(getattr(whole, goal), abs=max(atol, 1e-8))
 
@@ -213,7 +210,6 @@ IMPOSSIBLE_LIMITS = [
     (PCVM(), "two", 100.0, "memory_limit=100 bytes is too small for 400 bases"),
     (PCVM(width="em"), "two", 1e9, "width='em'.*rows in chunks"),
     (PCVM(width=1.0, estimation="projection"), "two", 1e9, "estimation='projection'"),
-    (PCVM(options=SINGLE), "two", None, "'float32' has no effect on rows in memory"),
     (MPCVM(width=1.0, options=SINGLE), "three", None, "no effect on rows in memory"),
     (MPCVM(**UP | {"options": SINGLE}), "three", 1e9, "needed None or a pcvm_pymc.BottomUpOptions"),
     (MPCVM(**TOP_DOWN), "three", 100.0, "too small for"),
@@ -229,7 +225,7 @@ IMPOSSIBLE_LIMITS = [
 ]
 
 
-@pytest.mark.parametrize(("model", "data", "limit", "words"), IMPOSSIBLE_LIMITS, ids=range(16))
+@pytest.mark.parametrize(("model", "data", "limit", "words"), IMPOSSIBLE_LIMITS, ids=range(15))
 def test_limits_that_cannot_be_kept_are_named(model, data, limit, words):
     refused(words, model.set_params(memory_limit=limit).fit, *DATA[data])
 
@@ -286,10 +282,11 @@ BAD_DASK_INPUT = [
     (RVM(width=1.0, basis=9, estimation="posterior"), ROWS, WORDS, "estimation='posterior'"),
     (RVM(width=1.0, basis=9, class_weight="balanced"), ROWS, WORDS, "class_weight was given"),
     (RVM(width=1.0, basis=9, memory_limit=1e3), ROWS, WORDS, "too small for 9 bases"),
+    (PCVM(basis=5, categorical_features=[0]), ROWS, WORDS, "categorical_features=.0. was given"),
 ]
 
 
-@pytest.mark.parametrize(("model", "rows", "y", "words"), BAD_DASK_INPUT, ids=range(13))
+@pytest.mark.parametrize(("model", "rows", "y", "words"), BAD_DASK_INPUT, ids=range(14))
 @synchronous
 def test_bad_dask_input_is_named(model, rows, y, words):
     refused(words, model.fit, rows, y)

@@ -217,16 +217,14 @@ def own_machines(**options):
     """Return machines that take few draws, with what their targets are."""
     posterior = {"estimation": "posterior", "random_state": 1} | options
     few = posterior | {"basis": 5, "width": 2.0}
+    of_kernel = {"features": "kernel", "prior": "student", "bias": "free"}
     return {
         "RVM": (pcvm.RVMClassifier(**few), "labels"),
         "RVM of classes": (pcvm.RVMClassifier(**few, link="probit"), "classes"),
         "regression": (pcvm.RVMRegressor(**few), "numbers"),
         "regression, Student-t": (pcvm.RVMRegressor(**few, likelihood="student-t"), "numbers"),
         "sparse probit": (pcvm.SparseProbitClassifier(**posterior, prior="laplace"), "labels"),
-        "sparse probit of classes": (
-            pcvm.SparseProbitClassifier(**few, features="kernel", prior="student", bias="free"),
-            "classes",
-        ),
+        "sparse probit of classes": (pcvm.SparseProbitClassifier(**few | of_kernel), "classes"),
         "mRVM": (pcvm.MRVMClassifier(**few), "classes"),
         "mPCVM": (pcvm.MPCVMClassifier(**few | {"basis": 6}), "classes"),
     }
@@ -259,9 +257,8 @@ def test_machines_predict_by_their_draws(name):
     if kind == "numbers":  # of new targets; of few draws
         half = np.diff(ends)[:, 0] / 2.0
         likely = student_t(4.0) if "Student" in name else norm
-        wanted = likely.ppf(0.75) * np.sqrt(
-            each.var(axis=0) + (posterior["noise"] ** 2).mean().item()
-        )
+        variance = each.var(axis=0) + (posterior["noise"] ** 2).mean().item()
+        wanted = likely.ppf(0.75) * np.sqrt(variance)
         np.testing.assert_allclose(half, wanted, rtol=0.4)
         assert (np.abs(ends.mean(axis=1) - mean) < wanted).all()
     else:

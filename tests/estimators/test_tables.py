@@ -108,12 +108,9 @@ def test_every_estimator_takes_both_and_new_levels(model):
 
 def test_several_classes_and_numbers_as_targets():
     kind = np.array(["a", "b", "c"])[TABLE["colour"].cat.codes]
-    for model in (
-        pcvm.MPCVMClassifier(width="shared"),
-        pcvm.RVMClassifier(),
-        pcvm.MRVMClassifier(),
-    ):
-        fitted = clone(model).fit(TABLE, kind)
+    several = pcvm.MPCVMClassifier(width="shared"), pcvm.RVMClassifier(), pcvm.MRVMClassifier()
+    for model in several:
+        fitted = model.fit(TABLE, kind)
         assert fitted.score(NEW, np.array(["a", "b", "c"])[NEW["colour"].cat.codes]) > 0.85
     shift = 2.0 * TABLE["colour"].cat.codes
     fitted = pcvm.RVMRegressor().fit(TABLE, shift + TABLE["size"])
@@ -172,9 +169,7 @@ def test_levels_that_have_an_order_are_weighed_as_codes():
     assert found["words"] == 0.0
 
 
-@pytest.mark.parametrize(
-    "model", [ONE, pcvm.PCVMClassifier(width="shared", random_state=0)], ids=str
-)
+@pytest.mark.parametrize("model", EVERY[:2], ids=str)
 def test_rows_of_weight_zero_are_left_out_of_medians_and_levels(model):
     weight = np.where(TABLE["colour"] == "blue", 0.0, 1.0) * (1.0 + (np.arange(N) % 3 == 0))
     some = weight > 0
@@ -191,9 +186,8 @@ def test_given_centres_and_widths_are_those_of_the_features():
     without = clone(ONE).fit(TABLE.assign(age=0.0), LABEL)
     np.testing.assert_array_equal(wide.feature_widths_, [1.5, 1.5, 1e6])
     # an indicator of missing ages has their width
-    np.testing.assert_allclose(
-        wide.predict_proba(NEW), without.predict_proba(NEW.assign(age=0.0)), atol=1e-6
-    )
+    expected = without.predict_proba(NEW.assign(age=0.0))
+    np.testing.assert_allclose(wide.predict_proba(NEW), expected, atol=1e-6)
     two, few = ({"width": [1.0, 2.0]}, {"basis": (points.iloc[:, :2], signs)})
     refused("width has 2 values; needed one or 3", clone(ONE).set_params(**two).fit, TABLE, LABEL)
     refused("basis has 2 features; needed 3", clone(ONE).set_params(**few).fit, TABLE, LABEL)
@@ -212,11 +206,10 @@ def test_what_is_computed_from_a_fit_reads_tables_as_it_does():
 
 
 def test_a_posterior_of_a_table():
-    model = pcvm.PCVMClassifier(
-        width="shared", estimation="posterior", options=pcvm.PosteriorOptions(50), random_state=0
-    )
-    model.fit(TABLE, LABEL)
-    one = pcvm.PCVMClassifier(width="shared", kernel="rbf", random_state=0).fit(TABLE, LABEL)
+    given = {"width": "shared", "random_state": 0}
+    draws = {"estimation": "posterior", "options": pcvm.PosteriorOptions(50)}
+    model = pcvm.PCVMClassifier(**given, **draws).fit(TABLE, LABEL)
+    one = pcvm.PCVMClassifier(**given, kernel="rbf").fit(TABLE, LABEL)
     assert np.abs(model.predict_proba(NEW) - one.predict_proba(NEW)).mean() < 0.1
 
 
@@ -266,13 +259,6 @@ def test_columns_that_cannot_be_categories_are_named():
     refused("3 features|Feature names", clone(ONE).fit(TABLE, LABEL).predict, TABLE.iloc[:, :2])
 
 
-def test_dask_arrays_have_no_categories():
-    da = pytest.importorskip("dask.array")
-    model = pcvm.PCVMClassifier(width=1.0, basis=5, categorical_features=[0])
-    words = "categorical_features=.0. was given with Dask arrays"
-    refused(words, model.fit, da.from_array(CODES), LABEL)
-
-
 def test_spread_of_columns_is_judged_by_numbers_alone():
     frame = TABLE.assign(size=1e4 * TABLE["size"])
     with pytest.warns(InputWarning, match="column size .* column age"):
@@ -289,23 +275,15 @@ def test_a_column_without_a_value_is_named_and_has_no_effect(categorical):
     new = NEW.drop(columns="colour").assign(empty=np.nan)
     np.testing.assert_allclose(model.predict_proba(new), expected, atol=1e-12)
     nothing, words = np.full((N, 2), np.nan), r"X has no value in columns \[0, 1\], which are all"
+    named = pd.DataFrame({"a": [None] * N, "b": np.nan})
     for kind in (clone(ONE), pcvm.RVMRegressor(width=1.0)):
         refused(words, kind.fit, nothing, LABEL == "yes")
-        refused(
-            "columns .'a', 'b'., which are all",
-            kind.fit,
-            pd.DataFrame({"a": [None] * N, "b": np.nan}),
-            LABEL == "yes",
-        )
+        refused("columns .'a', 'b'., which are all", kind.fit, named, LABEL == "yes")
 
 
 NUMBERS, WORDS = [1, 2, 3], ["a", "b", "c"]
 SPELT = [
-    (
-        NUMBERS,
-        ["1", "2", "3"],
-        r"found \['1', '2', '3'\], trained on \[1, 2, 3\]; needed type int, as 1",
-    ),
+    (NUMBERS, ["1", "2", "3"], r"found \['1', '2', '3'\], trained on \[1, 2, 3\]; .* int, as 1"),
     (NUMBERS, [" 1", "2.0", "x"], "needed type int, as 1"),
     (NUMBERS, ["2", "2", None], r"found \['2'\], trained on \[1, 2, 3\]; needed type int, as 2"),
     (WORDS, [0.0, 1.0, 2.0], "needed levels of fitted rows"),

@@ -6,7 +6,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import sklearn
-from problems import assert_probabilities, blobs, fixed_rng, refused
+from problems import assert_probabilities, blobs, fixed_rng, predicted, refused
 from sklearn.base import clone
 from sklearn.model_selection import cross_validate
 from sklearn.pipeline import make_pipeline
@@ -92,11 +92,8 @@ ALL = [PCVM, MPCVM, MRVM, RVM, SPARSE]
 CHOSEN = {"log_evidence_", "noise_", "width_", "width_scores_"}
 
 
-def answer(model, new=NEW):
-    """Return probabilities, or mean and standard deviation."""
-    if isinstance(model, REGRESSOR):
-        return np.column_stack(model.predict(new, return_std=True))
-    return model.predict_proba(new)
+def answer(model):
+    return predicted(model, NEW)
 
 
 def fitted(model, y, rows=slice(None), **given):
@@ -187,7 +184,7 @@ def test_held_out_rows_count_by_weights_and_have_their_own_noise():
     refits = Refits(model._estimation, data, [(train, test)], None, lambda: None)
     found = refits.race(1, lambda i, k: refits.log_density(1.3, k)).scores
     fit = fitted(REGRESSOR(width=1.3, std="weights"), NUMBER, train, sample_weight=weight, **KNOWN)
-    mean, std = answer(fit, X[test]).T
+    mean, std = predicted(fit, X[test]).T
     square = std**2 + NOISE[test] ** 2
     each = -0.5 * ((NUMBER[test] - mean) ** 2 / square + np.log(2.0 * np.pi * square))
     assert found[0] == pytest.approx(np.average(each, weights=weight[test]))
@@ -245,9 +242,10 @@ def test_targets_that_differ_stay_apart():
 # --- known noise --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"method": "batch"}, {"star": True}, {"memory_limit": 1e6}, {"width": "shared"}]
-)
+EQUAL = [{}, {"method": "batch"}, {"star": True}, {"memory_limit": 1e6}, {"width": "shared"}]
+
+
+@pytest.mark.parametrize("options", EQUAL)
 def test_equal_known_noise_is_the_noise_argument(options):
     model = REGRESSOR(**FIXED | {"random_state": 0} | options)
     found = fitted(model, NUMBER, noise=np.full(48, 0.3))

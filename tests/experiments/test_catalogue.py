@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from problems import blobs, complaint, fixed_rng, interrupted, refused
-from runs import reported
+from problems import blobs, complaint, fixed_rng, interrupted, refused, reported
 from sklearn.datasets import load_iris
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 

@@ -67,15 +67,10 @@ def head(*lines):
     return ("\n".join(("a,b,sort", *lines)) + "\n").encode()
 
 
+XS = ["1,2,x"] * 9
 TABLES = {
-    "short": (
-        head("1,2,x", "1,x"),
-        "line 3 of .* has 2 fields, line 1 has 3; leave a missing field empty",
-    ),
-    "long": (
-        head("1,2,x", "", "1,2,3,x"),
-        "Expected 3 fields in line 4, saw 4.*needed text in UTF-8",
-    ),
+    "short": (head("1,2,x", "1,x"), "line 3 .* 2 fields, line 1 has 3; leave a missing .* empty"),
+    "long": (head("1,2,x", "", "1,2,3,x"), "Expected 3 .* line 4, saw 4.*needed text in UTF-8"),
     "open quotation": (head('1,"2,x'), r"cannot be read as CSV \(unexpected end of data\)"),
     "empty": (b"", r"cannot be read as CSV \(No columns to parse"),
     "header alone": (head(), "has a header but no rows"),
@@ -85,14 +80,8 @@ TABLES = {
     "same names": (b"a,a,sort\n1,2,x\n", r"has 2 column\(s\) called 'a'; needed a name of its own"),
     "no name": (b",a,sort\n0,2,x\n", r"has 1 column\(s\) called ''; .*index=False"),
     "no label": (head("1,2,x", "1,2,", "1,2,"), r"has 2 rows without a label: sort \(lines 3, 4\)"),
-    "one class": (
-        head(*["1,2,x"] * 9),
-        r"has 1 classes \(x\); needed 2 to 30. Name another column",
-    ),
-    "rare class": (
-        head("1,2,y", *["1,2,x"] * 9),
-        r"class y of .* has 1 row\(s\); needed at least 4",
-    ),
+    "one class": (head(*XS), r"has 1 classes \(x\); needed 2 to 30. Name another column"),
+    "rare class": (head("1,2,y", *XS), r"class y of .* has 1 row\(s\); needed at least 4"),
 }
 
 

@@ -40,9 +40,8 @@ def test_categories_and_missing_values_as_numbers():
     words = pd.Categorical(["b", None, "a", "b"]), pd.Categorical(["a", "new", None])
     train = pd.DataFrame({"word": words[0], "x": [1.0, 5.0, np.nan, 2.0], "none": np.nan})
     test = pd.DataFrame({"word": words[1], "x": [np.nan, 0.0, 7.0], "none": [1.0, np.nan, 1.0]})
-    found, _, of_test, _ = head_to_head.with_indicators(
-        (train, None, test, None)
-    )  # x, none, then a, b, missing
+    # x, none, then a, b, missing
+    found, _, of_test, _ = head_to_head.with_indicators((train, None, test, None))
     np.testing.assert_array_equal(found[:, 0], [1.0, 5.0, 2.0, 2.0])
     np.testing.assert_array_equal(found[:, 2:], [[0, 1, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0]])
     np.testing.assert_array_equal(of_test[:, 0], [2.0, 0.0, 7.0])

@@ -158,9 +158,8 @@ def test_entries_are_escaped_and_rows_may_have_the_same_name():
     assert page.count(">x</td>") == 2
     assert colours(page) == {"0.5": "#aed0ea"}
     assert "nan" not in page
-    text = "\n".join(
-        _markdown_table(pd.DataFrame({"<script>a": ["<img src=x>", "a|b", "p < 0.05"]}))
-    )
+    table = pd.DataFrame({"<script>a": ["<img src=x>", "a|b", "p < 0.05"]})
+    text = "\n".join(_markdown_table(table))
     assert "<script" not in text
     assert "<img" not in text
     assert r"a\|b" in text

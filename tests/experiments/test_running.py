@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cloudpickle import register_pickle_by_value
-from problems import refused
-from runs import reported
+from problems import refused, reported
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.dummy import DummyClassifier
 from sklearn.naive_bayes import GaussianNB

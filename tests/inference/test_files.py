@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from faults import full_disk
-from problems import refused
+from problems import full_disk, refused
 
 import pcvm_pymc as pcvm
 from pcvm_pymc.cli import main
@@ -73,8 +72,6 @@ def test_one_run_has_a_folder(tmp_path):
 
 HOLDS = """
 import pathlib, sys
-from pcvm_pymc.cli import main
-from pcvm_pymc.experiments.datasets import data_folder
 from pcvm_pymc.core.pieces import files
 with files.alone_in(pathlib.Path(sys.argv[1])):
     print("held", flush=True)

@@ -82,16 +82,16 @@ def test_the_prior_of_the_noise_counts_beside_the_evidence(kind, numbers):
     assert max(height(noise * share) for share in (0.9, 0.97, 1.03, 1.1)) < height(noise)
 
 
-@pytest.mark.parametrize(
-    "noise",
-    [
-        lambda: SPREAD * pm.HalfNormal("s", 1.0),
-        lambda: pm.math.sqrt(pm.HalfNormal("s", 1.0) ** 2 + SPREAD**2),
-        lambda: pm.HalfNormal("s", 1.0, shape=2)[np.arange(50) % 2],
-        lambda: pm.HalfNormal("s", 1.0, shape=50),
-        lambda: pm.HalfNormal("s", 1.0) + 0.5,
-    ],
-)
+NOISES = [
+    lambda: SPREAD * pm.HalfNormal("s", 1.0),
+    lambda: pm.math.sqrt(pm.HalfNormal("s", 1.0) ** 2 + SPREAD**2),
+    lambda: pm.HalfNormal("s", 1.0, shape=2)[np.arange(50) % 2],
+    lambda: pm.HalfNormal("s", 1.0, shape=50),
+    lambda: pm.HalfNormal("s", 1.0) + 0.5,
+]
+
+
+@pytest.mark.parametrize("noise", NOISES)
 def test_a_noise_that_is_no_free_scalar_is_refused_by_name(noise):
     refused(r"noise .* depends on \['s'\].*find_map_em", fit_evidence, by_hand(noise))
 

@@ -4,8 +4,7 @@ from importlib import import_module
 import numpy as np
 import pymc as pm
 import pytest
-from problems import blobs, interrupted, refused
-from runs import SHALLOW
+from problems import SHALLOW, blobs, interrupted, refused
 
 from pcvm_pymc import EMOptions, Hyperprior, Start, find_map_em, pcvm_model, sample
 from pcvm_pymc.assessment.comparison import convergence
@@ -127,9 +126,7 @@ def test_scores_of_several_classes_are_judged_by_their_differences():
     assert judge({"latent": scores + 3.0 * chain}).ok  # chains differ in what no prediction shows
     apart = scores + 0.5 * chain * np.array([1.0, -1.0, 0.0])
     assert not judge({"latent": apart}).ok
-    assert judge({"latent": apart + 50.0 * shift}).rhat == pytest.approx(
-        judge({"latent": apart}).rhat
-    )
-    assert not judge(
-        {"latent": scores[..., 0] + chain[..., 0]}
-    ).ok  # of one score, nothing is left out
+    shifted = judge({"latent": apart + 50.0 * shift})
+    assert shifted.rhat == pytest.approx(judge({"latent": apart}).rhat)
+    # of one score, nothing is left out
+    assert not judge({"latent": scores[..., 0] + chain[..., 0]}).ok

@@ -8,8 +8,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
-from problems import blobs, laplacian, map_result, refused, three_blobs, value_point
-from runs import SHALLOW
+from problems import SHALLOW, blobs, laplacian, map_result, refused, three_blobs, value_point
 from scipy.special import expit, ndtr
 
 import pcvm_pymc as pcvm
@@ -146,14 +145,12 @@ def observe_own(kind, X, label):
     pm.Bernoulli("label", p=pm.Deterministic("p", pm.math.sigmoid(eta), dims="obs"), observed=y)
 
 
+OWN = [(kind, "plain") for kind in ("intercepts", "two functions", "offset", "counts")]
+OWN += [(kind, "sample") for kind in ("intercepts", "intercept", "noise")]
+
+
 @NOT_CONVERGED
-@pytest.mark.parametrize(
-    ("kind", "how"),
-    [
-        *[(kind, "plain") for kind in ("intercepts", "two functions", "offset", "counts")],
-        *[(kind, "sample") for kind in ("intercepts", "intercept", "noise")],
-    ],
-)
+@pytest.mark.parametrize(("kind", "how"), OWN)
 def test_what_terms_of_ones_own_change_is_not_predicted_without_them(kind, how, tmp_path):
     X, label = blobs(20, seed=9)
     with pm.Model(coords={"group": list("abc")}) as model:
@@ -273,9 +270,8 @@ def test_a_notebook_shows_what_a_result_tells_first(result):
     assert table["width"] == tree["constant_data"]["width"].item() == 1.2
     assert table["rate"] == tree["posterior"]["rate"].item()
     draws = tree["posterior"].to_dataset().isel(chain=[0, 0], draw=[0] * 200)
-    draws = draws + xr.DataArray(
-        np.random.default_rng(0).normal(size=(2, 200)), dims=("chain", "draw")
-    )
+    noise = np.random.default_rng(0).normal(size=(2, 200))
+    draws = draws + xr.DataArray(noise, dims=("chain", "draw"))
     many = Result.from_dict({"posterior": draws.assign_attrs(sampler="<b>", sampling_time=2.5)})
     table, rate = overview(many)["posterior"], draws["rate"]
     assert table["convergence"] == str(convergence(many))
@@ -320,9 +316,8 @@ def test_nuts_begins_at_a_mode(kind):
     assert np.isfinite(model.compile_logp()(model.initial_point() | value_point(model, start)))
     if kind == "README":
         with model:
-            found = pm.sample(
-                initvals=pcvm.initial_values(mode), **SHORT | {"draws": 20, "tune": 20}
-            )
+            short = SHORT | {"draws": 20, "tune": 20}
+            found = pm.sample(initvals=pcvm.initial_values(mode), **short)
         assert np.isfinite(found["posterior"]["latent"]).all()
     refused("mode has 2 draws", pcvm.initial_values, mode.isel(draw=[0, 0]), model)
 

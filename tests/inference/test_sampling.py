@@ -9,8 +9,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from calibration import assert_means, assert_same_law, posterior_on_a_grid
-from faults import full_disk
-from problems import basis_of, blobs, map_result, refused
+from problems import basis_of, blobs, full_disk, map_result, refused
 from scipy.special import ndtr
 
 import pcvm_pymc as pcvm
@@ -91,9 +90,8 @@ def test_log_likelihoods_are_those_of_the_model(case):
         np.testing.assert_allclose(own[name], values, rtol=1e-5, atol=1e-6)
         total = tree["sample_stats"]["lp_likelihood"]
         np.testing.assert_allclose(total, values.sum(values.dims[2:]), rtol=1e-5)
-    assert {"lp", "energy", "acceptance_rate", "diverging", "iteration"} <= set(
-        tree["sample_stats"]
-    )
+    told = {"lp", "energy", "acceptance_rate", "diverging", "iteration"}
+    assert told <= set(tree["sample_stats"])
 
 
 def test_pymcs_step_gibbs_and_hmc_draw_the_posterior():
@@ -109,10 +107,8 @@ def test_pymcs_step_gibbs_and_hmc_draw_the_posterior():
         options = {"step": pcvm.PCVMGibbs(sweeps=3), "tune": 50, "chains": 2, "random_seed": 1}
         step = pm.sample(800, **options, **QUIET)
     assert (step["sample_stats"]["sweeps"] == 3).all()
-    trees = [
-        pcvm.sample(model, method=method, draws=800, random_seed=2, **QUIET)
-        for method in ("gibbs", "hmc")
-    ]
+    short = {"draws": 800, "random_seed": 2, **QUIET}
+    trees = [pcvm.sample(model, method=method, **short) for method in ("gibbs", "hmc")]
     Phi = basis_of(model)
 
     def functions(sizes, bias):
@@ -204,14 +200,11 @@ def test_auto_leaves_other_models_to_nuts(caplog):
     assert re.search("This takes about [0-9] s, judged by some iterations", caplog.text)
 
 
-@pytest.mark.parametrize(
-    ("method", "said"),
-    [
-        ("gibbs", "about 99 s, judged by some"),
-        ("hmc", "about 4 s, judged by some"),
-        ("nuts", "about 41 s, judged by the"),
-    ],
-)
+SECONDS = [("gibbs", "99 s, judged by some"), ("hmc", "4 s, judged by some")]
+SECONDS += [("nuts", "41 s, judged by the")]
+
+
+@pytest.mark.parametrize(("method", "said"), SECONDS)
 def test_how_long_it_takes_is_said_before(method, said, monkeypatch, caplog):
     module = "pcvm_pymc.inference.sampling"
     monkeypatch.setattr(f"{module}.seconds_of", lambda *_: 3e-3)
@@ -249,13 +242,8 @@ def test_few_draws_do_not_make_convergence_harder():
 
 LONG = {"draws": 60, "thin": 1, "tune": 100, "chains": 2, "random_seed": 3, **QUIET}
 # method, blocks of states before the interrupt, in the first round or in the second, draws handed back
-PRESSED = [
-    ("gibbs", 10, {}, 30),
-    ("gibbs", 20, {}, 60),
-    ("gibbs", 25, {}, 60),
-    ("hmc", 10, FREE, 30),
-    ("hmc", 25, FREE, 60),
-]
+PRESSED = [("gibbs", *rest) for rest in ((10, {}, 30), (20, {}, 60), (25, {}, 60))]
+PRESSED += [("hmc", 10, FREE, 30), ("hmc", 25, FREE, 60)]
 
 
 @pytest.mark.parametrize(("method", "n_blocks", "options", "n_draws"), PRESSED)

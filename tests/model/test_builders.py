@@ -184,9 +184,8 @@ def test_a_log_normal_width_is_around_the_median_distance_and_is_said(build, ker
 
 def test_of_an_unknown_width_centres_without_labels():
     options = {"basis": "kmeans", "signs": "both"}
-    fixed, unknown = (
-        pcvm_model(X, Y, width=each, **options) for each in (1.0, pm.LogNormal.dist(0.0, 0.7))
-    )
+    widths = 1.0, pm.LogNormal.dist(0.0, 0.7)
+    fixed, unknown = (pcvm_model(X, Y, width=width, **options) for width in widths)
     other = pcvm_model(X, 1 - Y[::-1], width="lognormal", **options)
     for model, label in ((fixed, Y), (unknown, None), (other, None)):
         wanted = choose_means(X, label, random_state=0)[0]
@@ -271,9 +270,8 @@ def test_a_model_remembers_a_kernel_of_the_packages_own():
         assert model.coords["kernel"] == (kernel,)
         for each in (model, pm.do(model, {}), model.copy()):
             result = map_result(each)
-            np.testing.assert_allclose(
-                latent_draws(result, X[:5])[0], result["posterior"]["latent"][0, 0, :5], rtol=1e-9
-            )
+            found, wanted = latent_draws(result, X[:5])[0], result["posterior"]["latent"][0, 0, :5]
+            np.testing.assert_allclose(found, wanted, rtol=1e-9)
     refused("was not built with kernel='rbf'", latent_draws, result, X[:5], kernel="rbf")
     result = map_result(pcvm_model(X, Y, kernel=RBF(1.7)))
     refused("was not built with kernel='l", predict, result, X, kernel="linear-spline")

@@ -6,9 +6,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from problems import blobs, refused, value_point
+from problems import SHALLOW, blobs, refused, value_point
 from pymc.distributions.distribution import support_point
-from runs import SHALLOW
 
 from pcvm_pymc import Hyperprior, new_data, pcvm_latent, pcvm_model, predict, rvm_latent
 from pcvm_pymc.core.pieces.kernels import RBF
@@ -44,10 +43,9 @@ def test_own_terms_have_the_density_of_the_model_by_hand():
     rng = np.random.default_rng(0)
     point = {"magnitude_log__": rng.normal(size=16), "bias": rng.normal()}
     point |= {"slope": rng.normal(), "intercept": rng.normal(size=3)}
-    found, wanted = (
-        each.compile_logp(jacobian=False, mode="FAST_COMPILE")(point)
-        for each in (own_terms(), own_terms(by_hand))
-    )
+    how = {"jacobian": False, "mode": "FAST_COMPILE"}
+    models = own_terms(), own_terms(by_hand)
+    found, wanted = (model.compile_logp(**how)(point) for model in models)
     assert found == pytest.approx(wanted, rel=1e-12)
 
 
@@ -104,12 +102,8 @@ def test_a_name_that_is_taken_is_said_and_the_model_stays_as_it_was(build, taken
         assert model["f"].eval().shape == (16,)
 
 
-DIMS = [
-    (("obs", "feature"), True),
-    (("row", "gene"), True),
-    (("row", "gene"), False),
-    (None, False),
-]
+DIMS = [(("obs", "feature"), True), (("row", "gene"), True)]
+DIMS += [(("row", "gene"), False), (None, False)]
 
 
 @pytest.mark.parametrize(("dims", "named"), DIMS)
@@ -133,9 +127,8 @@ def test_data_of_ones_own_are_what_the_function_is_computed_from(build, dims, na
 def test_data_that_a_model_cannot_take_as_they_are():
     with pm.Model() as model:
         own, label = pm.Data("own", X), pm.Data("two", Y + 1)
-        refused(
-            r"y is the pm.Data 'two' of the values .*1, 2.* needed .*0, 1", pcvm_model, own, label
-        )
+        words = "y is the pm.Data 'two' of the values .*1, 2.* needed .*0, 1"
+        refused(words, pcvm_model, own, label)
         refused("X is the variable .* no pm.Data", pcvm_model, 2 * own, Y)
         refused("basis is the pm.Data 'own'; needed its values", pcvm_model, X, Y, basis=own)
         assert list(model.named_vars) == ["own", "two"]

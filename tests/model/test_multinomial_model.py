@@ -80,9 +80,8 @@ def test_samplers_on_jax_are_refused_by_name():
     X, label, _ = three_blobs(9)
     model = mpcvm_model(X, label, width=1.0)
     for sampler in ("numpyro", "blackjax"):
-        refused(
-            "multinomial probit; needed 'nutpie' or 'pymc'", sample, model, nuts_sampler=sampler
-        )
+        words = "multinomial probit; needed 'nutpie' or 'pymc'"
+        refused(words, sample, model, nuts_sampler=sampler)
 
 
 # --- special functions ---------------------------------------------------------------------------

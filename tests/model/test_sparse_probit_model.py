@@ -27,13 +27,3 @@ def test_new_rows_of_other_features_are_set_by_their_inputs(features):
         out = pm.sample_posterior_predictive(result, **given, progressbar=False)
     latent = out["predictions"]["latent"].values[0, 0]
     np.testing.assert_allclose(latent, result["posterior"]["latent"].values[0, 0, :7], atol=1e-9)
-
-
-def test_a_proper_form_is_sampled():
-    X, label = blobs(40, 2, seed=3, gap=3.0)
-    with sparse_probit_model(X, label, prior="laplace"):
-        draws = pm.sample(
-            draws=60, tune=100, chains=1, nuts_sampler="pymc", progressbar=False, random_seed=1,
-            max_treedepth=4, compute_convergence_checks=False,
-        )  # fmt: skip
-    assert draws["posterior"]["weight"].mean(("chain", "draw")).values[0] > 0.3

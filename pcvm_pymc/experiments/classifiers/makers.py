@@ -79,7 +79,7 @@ def svm_candidates(X: NDArray[np.float64]) -> dict[str, Sequence[Any]]:
 
 
 def pcvm(
-    hyperprior: str, kind: type[PCVMClassifier] = PCVMClassifier, **options: Any
+    hyperprior: Any, kind: type[PCVMClassifier] = PCVMClassifier, **options: Any
 ) -> Callable[[Setting], PCVMClassifier]:
     """Return a maker of PCVMs."""
     return lambda setting: kind(
@@ -93,14 +93,7 @@ def pcvm(
 
 def exponential(setting: Setting) -> PCVMClassifier:
     """Return a PCVM whose weights' variances are exponential: a Laplace prior on each half-line."""
-    prior: Any = Laplace(setting.parameters.get("gamma", 1.0))
-    return PCVMClassifier(
-        width=setting.parameters.get("width", "shared"),
-        hyperprior=prior,
-        estimation="em",
-        options=_EM,
-        random_state=setting.seed,
-    )
+    return pcvm(Laplace(setting.parameters.get("gamma", 1.0)), estimation="em")(setting)
 
 
 def feature_widths(setting: Setting) -> FeatureWidthPCVM:
@@ -244,9 +237,8 @@ def eight_starts(task: TuningTask) -> dict[str, Any]:
     label, _ = as_labels(task.y, len(task.X))
     moves = WidthMoves(squared_distances(task.X, task.X), width_bounds(task.X))
     width = median_distance(task.X)
-    problem = Problem(
-        moves.basis(width), label, label, Hyperprior.chen2009(), width=width, moves=moves
-    )
+    prior = Hyperprior.chen2009()
+    problem = Problem(moves.basis(width), label, label, prior, width=width, moves=moves)
     options, rng = _EM, np.random.default_rng(task.seed)
     widths, errors = [], []
     for recipe in start_recipes(8):
@@ -271,10 +263,10 @@ def by_validity(task: TuningTask) -> dict[str, Any]:
 
 def by_matrix_validity(task: TuningTask) -> dict[str, Any]:
     """Return the same of an RVM whose kernel has a matrix."""
-    models = [matrix_rvm(task.setting({"width": width})) for width in KROPOTOV_WIDTHS]
-    scores = [
-        validity(each.fit(task.X, task.y).model_, task.X, task.y).log_validity for each in models
-    ]
+    scores = []
+    for width in KROPOTOV_WIDTHS:
+        model = matrix_rvm(task.setting({"width": width})).fit(task.X, task.y).model_
+        scores.append(validity(model, task.X, task.y).log_validity)
     return {"width": KROPOTOV_WIDTHS[int(np.argmax(scores))]}
 
 

@@ -68,11 +68,8 @@ def drawn(report: Report) -> Iterable[Section]:
         "widths": pictures.draw_widths,
     }
     if kind in draw:
-        extras = {
-            (each["set"], each["classifier"]): each["extra"]
-            for each in report.records
-            if each.get("extra")
-        }
+        recorded = [record for record in report.records if record.get("extra")]
+        extras = {(record["set"], record["classifier"]): record["extra"] for record in recorded}
         if extras:
             yield _picture(draw[kind], extras)
     if kind == "scaling":
@@ -87,9 +84,8 @@ def drawn(report: Report) -> Iterable[Section]:
             unit = MEASURES["error"]
             if kind == "accuracy":  # as the paper draws it
                 mean, unit = 100.0 - mean, "Accuracy, %"
-            figure = pictures.draw_lines(
-                mean.set_axis(numbers), std.set_axis(numbers), unit, xlabel
-            )
+            mean, std = mean.set_axis(numbers), std.set_axis(numbers)
+            figure = pictures.draw_lines(mean, std, unit, xlabel)
             yield Section("Picture", (), None, figure, "picture")
 
 
@@ -114,9 +110,8 @@ def _said(report: Report) -> Iterable[Section]:
         return
     counts = warned.value_counts(sort=False).rename("cells").reset_index()
     cells = report.cells["classifier"].value_counts()
-    counts["cells"] = [
-        f"{row.cells} of {cells.get(row.classifier, 0)}" for row in counts.itertuples()
-    ]
+    parts = (f"{row.cells} of {cells.get(row.classifier, 0)}" for row in counts.itertuples())
+    counts["cells"] = list(parts)
     yield Section("What fits warned of", (), counts.set_index("classifier"))
 
 
@@ -129,17 +124,11 @@ def _in_a_line(text: str) -> str:
 def _missing(report: Report) -> Section:
     lines = [f"{name}: {reason}" for name, reason in report.missing.items()]
     lines += [f"failed: {row.cell}: {row.reason}" for row in report.failures.itertuples()]
-    expected = _expected(report)
-    if expected:
-        lines.append(expected)
-    return Section("What is missing", tuple(lines) or ("Nothing.",))
-
-
-def _expected(report: Report) -> str:
-    """Say how many jobs have not been run."""
     failed = report.failures["cell"].str.contains(", score ").sum()
     rest = report.manifest["expected"] - len(report.cells) - int(failed)
-    return f"{rest} jobs have not been run yet; `pcvm reproduce` goes on." if rest > 0 else ""
+    if rest > 0:
+        lines.append(f"{rest} jobs have not been run yet; `pcvm reproduce` goes on.")
+    return Section("What is missing", tuple(lines) or ("Nothing.",))
 
 
 def _provenance(report: Report) -> Section:
