@@ -10,7 +10,6 @@ import numpy as np
 
 from pcvm_pymc.core.pieces.centres import SignRule, class_signs, label_signs
 from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
-from pcvm_pymc.core.pieces.row_weights import Weighted
 from pcvm_pymc.core.problem import Problem
 
 #: names of the likelihoods whose latent responses can be drawn
@@ -165,7 +164,7 @@ def sampler_of(problem: Problem) -> tuple[str, str]:
         return "nuts", f"a {prior.name} prior"
     if not problem.is_signed:
         return "hmc", "weights have either sign, and precisions are integrated out"
-    drawn = likelihood.name in AUGMENTED and not isinstance(likelihood, Weighted)
+    drawn = likelihood.name in AUGMENTED and problem.row_weight is None
     of_gamma = prior.name == "gamma" and prior.rate_spread is None
     if drawn and of_gamma and problem.moves is None and problem.bias == "prior":
         return "gibbs", "weights have the signs of labels, and latent responses can be drawn"

@@ -22,7 +22,7 @@ The formula's parent is the leave-one-out of regularised least squares (G. Wahba
 observational data", chapter 4).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ from scipy.special import softmax
 from pcvm_pymc.core.design import blocks_of, row_blocks
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import threads_by_size
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import ObservedRows, Problem
 from pcvm_pymc.core.quadratic import Index, QuadraticModel, with_constant
 
 _ROWS = 256  # rows left out at a time: memory is that times the number of weights, or of rows
@@ -189,9 +189,9 @@ class _Mode:
         # zero weights are out of the model
         self.precision = np.where(self.weight != 0, np.reshape(known, self.weight.shape), np.inf)
         self.bias_precision = np.array([problem.bias_precision(float(b)) for b in self.bias])
-        blocks = ((Phi, label) for _, Phi, label in blocks_of(problem.Phi, problem.label))
+        blocks = ((Phi, observed) for _, Phi, observed in blocks_of(problem))
         self.at = self.weight, self.bias, self.precision, self.bias_precision
-        self.model = QuadraticModel(*self.at).over(blocks, problem.likelihood)
+        self.model = QuadraticModel(*self.at).over(blocks)
 
     @cached_property
     def values_of_row(self) -> Index:
@@ -211,21 +211,22 @@ class _Mode:
 
     def predictions(self, latent: Array) -> LeaveOneOut:
         """Return latent values, shape (n_obs, n_scores), with their log densities."""
-        values, label = self.shaped(latent), self.problem.label
-        label = self.problem.Phi.rows.label if label is None else label
-        return LeaveOneOut(values, self.problem.likelihood.log_density(values, label))
+        values, observed = self.shaped(latent), self.problem.observed
+        if observed.target is None:
+            rows = self.problem.Phi.rows
+            observed = replace(observed, target=rows.label, weight=rows.weight)
+        return LeaveOneOut(values, observed.log_density(values))
 
-    def terms(self, Phi: Array, label: NDArray[Any]) -> tuple[Array, Array, Array]:
+    def terms(self, Phi: Array, observed: ObservedRows) -> tuple[Array, Array, Array]:
         """Return latent values, slopes and minus the second derivatives of some rows."""
-        latent, likelihood = Phi @ self.weight + self.bias, self.problem.likelihood
-        slope = likelihood.terms(latent, label).slope
-        return latent, slope, likelihood.hessian(self.shaped(latent), label)
+        latent = Phi @ self.weight + self.bias
+        return latent, observed.terms(latent).slope, observed.hessian(self.shaped(latent))
 
     def held_out(self) -> tuple[Array, Array]:
         """Return held-out latent values of all rows by the formula, and how far each has moved."""
         parts = []
-        for rows, Phi, label in blocks_of(self.problem.Phi, self.problem.label, _ROWS):
-            latent, slope, hessian = self.terms(Phi, label)
+        for rows, Phi, observed in blocks_of(self.problem, _ROWS):
+            latent, slope, hessian = self.terms(Phi, observed)
             spread, shift = _spread(self.model, Phi, self.values_of_row[rows])
             right = shift - np.einsum("icd,id->ic", spread, slope)
             moved = np.linalg.solve(np.eye(latent.shape[1]) - spread @ hessian, right[:, :, None])
@@ -305,7 +306,7 @@ class _HeldOutObjectives:
     def __init__(self, mode: _Mode, curved: QuadraticModel) -> None:
         self.mode, self.curved, problem = mode, curved, mode.problem
         self.Phi = with_constant(problem.Phi)
-        _, self.slope, self.hessian = mode.terms(problem.Phi, problem.label)
+        _, self.slope, self.hessian = mode.terms(problem.Phi, problem.observed)
         prior = problem.hyperprior
         penalty = prior.penalty if mode.given is None else 0.0
         at_mode = np.vstack([mode.weight, mode.bias])
@@ -426,7 +427,7 @@ class _HeldOutObjectives:
         mode, problem, prior = self.mode, self.mode.problem, self.mode.problem.hyperprior
         _, n_scores, n_rows = at.shape
         by_row = mode.shaped(self._latents(at).transpose(0, 2, 1).reshape(-1, n_scores))
-        score = problem.likelihood.score(by_row, np.repeat(problem.label, n_rows, axis=0))
+        score = problem.observed[np.repeat(np.arange(len(self.Phi)), n_rows)].score(by_row)
         score = score.reshape(-1, n_rows, n_scores).transpose(0, 2, 1).copy()
         score[np.arange(rows.start, rows.stop), :, np.arange(n_rows)] = 0.0
         out = (score.reshape(len(score), -1).T @ self.Phi).T.reshape(at.shape)

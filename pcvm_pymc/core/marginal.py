@@ -176,6 +176,6 @@ def log_marginal(problem: Problem, mode: EMResult) -> float:
     of_weight = of_weight * prior.weight_precision(weight)
     of_bias = of_bias * [problem.bias_precision(float(b)) for b in bias]
     model = QuadraticModel(weight, bias, of_weight, of_bias)
-    H = model.over([(problem.Phi, problem.label)], problem.likelihood)
+    H = model.over([(problem.Phi, problem.observed)])
     volume = _HALF_LOG_2PI * len(H.scale) - np.log(H.factor.diagonal() / H.scale).sum()
     return mode.log_posterior + float(volume)

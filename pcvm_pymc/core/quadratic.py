@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import jit
+from pcvm_pymc.core.problem import ObservedRows
 
 type Index = NDArray[np.intp]
 type Mask = NDArray[np.bool_]
@@ -325,16 +325,16 @@ class QuadraticModel:
         self.scale = 1.0 / np.sqrt(np.where(self.is_ridged, ridge, 1.0))
         self.value = self.pack(weight, bias) / self.scale
 
-    def over(self, blocks: Iterable[tuple[Array, Any]], likelihood: Likelihood) -> Self:
-        """Return the model itself, factored, with the curvature of the rows in blocks of them."""
+    def over(self, blocks: Iterable[tuple[Array, ObservedRows]]) -> Self:
+        """Return the model itself, factored, with the curvature of the rows in blocks: bases and targets."""
         H = np.zeros((len(self.value), len(self.value)), order="F")
         self.factor = H
         if not len(H):  # an empty model without a bias
             return self
-        for Phi, label in blocks:
+        for Phi, observed in blocks:
             latent = Phi @ self.weight + self.bias
             latent = latent[:, 0] if latent.shape[1] == 1 else latent
-            add_products(H, self.designs(Phi), likelihood.hessian(latent, label))
+            add_products(H, self.designs(Phi), observed.hessian(latent))
         H[np.diag_indices(len(H))] += np.where(self.is_ridged, 1.0, _FLAT)
         self.factor, failed = lapack.dpotrf(H, lower=1)
         if failed:  # a flat bias where every row is certain, and rounding

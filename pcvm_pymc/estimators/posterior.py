@@ -173,8 +173,9 @@ class Posterior(Estimation):
             Phi = np.ascontiguousarray(kernel(data.X, centres.points))
             prior, n_states = self.prior_at(Phi, centres.sign, data), max(n, int(share * N_STATES))
             for label in labels:
-                one, target = replace(data, label=label).observed(of_rows)
-                problem = Problem(Phi, target, centres.sign, prior, one, bias=bias)
+                seen = replace(data, label=label).observed(of_rows)
+                rows: dict[str, Any] = {"bias": bias, "row_weight": seen.weight}
+                problem = Problem(Phi, label, centres.sign, prior, seen.likelihood, **rows)
                 of_kernel.append(Chains(problem, seeds, n_states, how.max_iter))
         diagnostics = run_until_agreed(kernels, weights, chains)
         parts = []
@@ -284,12 +285,12 @@ class ProcessDraws(Posterior):
         """
         draws, points = self.how.draws, centres.points
         data, likelihood, middle, unit = _standardised(data, self.model._likelihood())
-        of_rows: Any
-        of_rows, target = data.observed(likelihood)
+        seen: Any = data.observed(likelihood)
+        of_rows = seen.target, seen.likelihood.noise, seen.weight
         factors = WIDTH_FACTORS if isinstance(self.model.width, str) else np.ones(1)
         at = [kernels[0].with_width(kernels[0].width * factor) for factor in factors]
         bases = ((kernel(data.X, points), kernel(points, points)) for kernel in at)
-        each = [ProcessPosterior.of(*basis, target, of_rows.noise) for basis in bases]
+        each = [ProcessPosterior.of(*basis, *of_rows) for basis in bases]
         density = np.array([logsumexp(one.log_density) for one in each])
         shares, parts = softmax(density - 0.5 * np.log(factors) ** 2), []  # log-normal widths
         sizes = rng.multinomial(draws, shares)
@@ -333,8 +334,8 @@ def _standardised(data: TrainingData, likelihood: Any) -> tuple[TrainingData, An
     """
     if not isinstance(likelihood, ScaleLikelihood):
         return data, likelihood, 0.0, 1.0
-    observed: Any = data.observed(likelihood)
-    middle = float(observed[0].middle(observed[1]))
+    weight = data.observed(likelihood).weight
+    middle = float(likelihood.middle(data.label, weights=weight))
     unit = typical_size(data.label - middle, data.weight)
     known = None if data.noise is None else data.noise / unit
     scaled = replace(data, label=(data.label - middle) / unit, noise=known)

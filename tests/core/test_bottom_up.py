@@ -16,8 +16,7 @@ from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior
-from pcvm_pymc.core.pieces.row_weights import Weighted, weighted_target
-from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.core.problem import ObservedRows, Problem, Status
 from pcvm_pymc.experiments.datasets import load, ripley_mixture
 
 
@@ -362,8 +361,7 @@ def test_rough_terms_of_weighted_rows_are_those_of_repeated_rows():
     latent, label = rng.normal(size=(40, 3)), rng.integers(3, size=40)
     count = rng.integers(1, 4, size=40)
     piece = MultinomialProbit(3)
-    target = weighted_target(label, count.astype(float))
-    weighted = Weighted(piece).terms(latent, target, rough=True)
+    weighted = ObservedRows(piece, label, count).terms(latent, rough=True)
     repeated = piece.terms(np.repeat(latent, count, axis=0), np.repeat(label, count), rough=True)
     assert weighted.log_likelihood == pytest.approx(repeated.log_likelihood, abs=1e-2)
     np.testing.assert_allclose(weighted.slope.sum(axis=0), repeated.slope.sum(axis=0))

@@ -158,7 +158,7 @@ def log_posterior(problem: Problem, weight: Array, bias: Any, latent: Array) -> 
 
     A width with a prior adds its log density.
     """
-    value = problem.likelihood.log_likelihood(latent, problem.label)
+    value = problem.observed.log_likelihood(latent)
     if problem.moves is not None:
         value += problem.moves.log_density(problem.width)
     return value + problem.log_prior(weight, bias)

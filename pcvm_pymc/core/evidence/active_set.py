@@ -11,8 +11,8 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from pcvm_pymc.core.design import row_blocks
 from pcvm_pymc.core.evidence.columns import Columns, Index, SummedColumns
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import ObservedRows
 
 _NEWTON_STEPS = 100  # a guard: the decrement ends them
 _NEWTON_DECREMENT = 1e-18  # gradient times step, nats: twice what the step promises
@@ -161,7 +161,7 @@ def _newton(place: _Place, moved: Callable[[_Place, Array, float], _Place]) -> t
 
 
 def posterior(
-    Phi: Array, alpha: Array, target: Array, likelihood: Likelihood, start: Array | None = None
+    Phi: Array, alpha: Array, observed: ObservedRows, start: Array | None = None
 ) -> Posterior:
     """Return the posterior of the weights and the log evidence at given precisions.
 
@@ -174,8 +174,7 @@ def posterior(
     Phi : ndarray, shape (n_obs, n_basis)
     alpha : ndarray, shape (n_basis,)
         Precisions, positive and finite.
-    target : ndarray, shape (n_obs,)
-    likelihood : Likelihood
+    observed : ObservedRows
     start : ndarray, shape (n_basis,), optional
         Where Newton's method begins; zero by default.
     """
@@ -183,9 +182,8 @@ def posterior(
     Z = Phi * scale  # in v = w / scale the prior is standard normal and no eigenvalue is below one
 
     def at(v: Array, latent: Array) -> _Place:
-        value = likelihood.log_likelihood(latent, target) - 0.5 * float(v @ v)
-        score, curvature = likelihood.score(latent, target), likelihood.curvature(latent, target)
-        return _Place(v, latent, Z, score, curvature, value)
+        value = observed.log_likelihood(latent) - 0.5 * float(v @ v)
+        return _Place(v, latent, Z, observed.score(latent), observed.curvature(latent), value)
 
     def moved(old: _Place, step: Array, share: float) -> _Place:
         return at(old.v + share * step, old.latent + share * (Z @ step))
@@ -193,8 +191,8 @@ def posterior(
     v = np.zeros(len(alpha)) if start is None else start / scale
     end, R = _newton(at(v, Z @ v), moved)
     half_log_det = _half_log_det(R)
-    if not likelihood.is_quadratic:
-        second = likelihood.hessian(end.latent, target)[:, 0, 0]
+    if not observed.likelihood.is_quadratic:
+        second = observed.hessian(end.latent)[:, 0, 0]
         if not np.array_equal(second, end.curvature):  # not log-concave
             sign, log_det = np.linalg.slogdet(np.eye(len(v)) + (Z.T * second) @ Z)
             half_log_det = 0.5 * float(log_det) if sign > 0 else half_log_det
@@ -206,9 +204,7 @@ def _half_log_det(R: Array) -> float:
     return float(np.log(np.abs(np.diag(R))).sum())
 
 
-def posterior_of(
-    columns: Columns, model: Model, target: Array, likelihood: Likelihood
-) -> Posterior:
+def posterior_of(columns: Columns, model: Model, observed: ObservedRows) -> Posterior:
     """Return the `posterior` of some columns.
 
     Of rows that lie elsewhere Newton's method takes a pass over them for each point. Their latent values stay
@@ -219,12 +215,11 @@ def posterior_of(
     columns : DenseColumns, StreamedColumns or SummedColumns
     model : tuple of ndarray, shape (m,) each
         Columns in the model, their precisions, and where Newton's method begins.
-    target : ndarray, shape (n_obs,)
-    likelihood : Likelihood
+    observed : ObservedRows
     """
     index, alpha, mean = model
     if not isinstance(columns, SummedColumns):
-        return posterior(columns.take(index), alpha, target, likelihood, mean)
+        return posterior(columns.take(index), alpha, observed, mean)
     some, scale = columns.among(index), 1.0 / np.sqrt(alpha)
 
     def at(v: Array) -> _Place:
@@ -278,7 +273,7 @@ class ActiveSet:
         return replace(self, index=index, S=self.S[number], Q=self.Q[number], triangle=triangle)
 
 
-def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Model) -> ActiveSet:
+def scanned(columns: Columns, observed: ObservedRows, model: Model) -> ActiveSet:
     """Return the state at given precisions, accurate to rounding: a full scan of all columns.
 
     S is the difference ``phi' B phi - |U|^2``, with U the column's coordinates in the orthogonal basis of the
@@ -287,13 +282,12 @@ def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Mode
     Parameters
     ----------
     columns : DenseColumns, StreamedColumns or SummedColumns
-    target : ndarray, shape (n_obs,)
-    likelihood : Likelihood
+    observed : ObservedRows
     model : tuple of ndarray, shape (m,) each
         Columns in the model, their precisions, and the mean of their weights: the start of Newton's method.
     """
     index, alpha, _ = model
-    end = posterior_of(columns, model, target, likelihood)
+    end = posterior_of(columns, model, observed)
     if isinstance(columns, SummedColumns):
         weight = np.zeros(columns.shape[1])
         weight[index] = end.mean

@@ -163,7 +163,7 @@ class Bases:
         else:
             used, old = np.flatnonzero(weight.any(axis=1)), self.latent
             self.latent = problem.Phi[:, used] @ weight[used] + bias
-            found = terms(self.latent, problem.label)
+            found = terms(self.latent, problem.label).weighted(problem.row_weight)
             slopes = (found.slope.T @ self.columns).T
             self.log_likelihood = found.log_likelihood
             self.moved = float(np.abs(self.latent - old).max())

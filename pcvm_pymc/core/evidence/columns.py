@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.design import BasisFunctions, StreamedDesign, row_blocks
+from pcvm_pymc.core.design import BasisFunctions, Chunk, StreamedDesign, row_blocks
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import blas_thread_count, one_blas_thread
+from pcvm_pymc.core.pieces.row_weights import times_weight
+from pcvm_pymc.core.problem import ObservedRows
 
 type Index = NDArray[np.int64]
 
@@ -35,8 +37,6 @@ class ComputedBases:
     memory_limit : float
         Bytes for blocks of basis functions and the columns of 64 candidates; the columns of the relevance
         vectors are not counted.
-    root : ndarray, shape (n_obs,), optional
-        What each row is multiplied by: the root of its weight.
 
     Raises
     ------
@@ -48,7 +48,6 @@ class ComputedBases:
     centres: Array
     kernel: KernelPiece
     memory_limit: float
-    root: Array | None = None
 
     def __post_init__(self) -> None:
         needed = self.least_bytes(len(self.X))
@@ -69,6 +68,11 @@ class ComputedBases:
         return len(self.X), len(self.centres)
 
 
+def squares(Phi: Array, row_weight: Array | None) -> Array:
+    """Return the squared norm of each column, rows counting by their weights."""
+    return np.einsum("ij,ij->j", times_weight(row_weight, Phi), Phi)
+
+
 def norms(square: Array) -> Array:
     """Return the roots of squared norms, infinite where they are too small."""
     return np.where(square > _LEAST_SQUARE, np.sqrt(square), np.inf)
@@ -85,10 +89,11 @@ class DenseColumns:
         Squared norms after that: ones and zeros.
     """
 
-    def __init__(self, Phi: Array, constant: Array | None) -> None:
+    def __init__(self, Phi: Array, constant: Array | None, row_weight: Array | None = None) -> None:
         first = np.empty((len(Phi), 0)) if constant is None else constant[:, None]
-        square = np.append(*(np.einsum("ij,ij->j", each, each) for each in (first, Phi)))
+        square = np.append(*(squares(part, row_weight) for part in (first, Phi)))
         self.Phi, self.constant, self.norm = Phi, first, norms(square)
+        self.row_weight = row_weight
         self.shape, self.square = (len(Phi), len(square)), np.isfinite(self.norm).astype(float)
 
     def take(self, place: Index) -> Array:
@@ -102,12 +107,12 @@ class DenseColumns:
 
     def among(self, some: Index) -> "DenseColumns":
         """Return some of the columns."""
-        return DenseColumns(self.take(some), None)
+        return DenseColumns(self.take(some), None, self.row_weight)
 
     def products(self, left: Array, weight: Array, place: Index) -> tuple[Array, Array]:
         """Return inner products with vectors, and ``phi' diag(weight) phi``, of all columns."""
         U = np.hstack([left.T @ self.constant, left.T @ self.Phi]) / self.norm
-        if weight.min() == weight.max():
+        if self.row_weight is None and weight.min() == weight.max():
             return U, weight[0] * self.square
         square = np.zeros(self.Phi.shape[1])
         for rows in row_blocks(len(self.Phi), max(1, _VALUES // max(1, len(square)))):
@@ -128,14 +133,14 @@ class StreamedColumns:
         What they are divided by, infinite where they count as zeros.
     """
 
-    def __init__(self, bases: ComputedBases, bias: bool) -> None:
-        self.bases, self.first = bases, int(bias)
+    def __init__(self, bases: ComputedBases, bias: bool, row_weight: Array | None = None) -> None:
+        self.bases, self.first, self.row_weight = bases, int(bias), row_weight
         self.shape = len(bases.X), bases.shape[1] + self.first
         square = np.zeros(self.shape[1])
 
         def add(place: Index) -> None:
-            for _, Phi in self.tiles(place):
-                square[place] += np.einsum("ij,ij->j", Phi, Phi)
+            for rows, Phi in self.tiles(place):
+                square[place] += squares(Phi, None if row_weight is None else row_weight[rows])
 
         self.for_each_block(add)
         self.norm = norms(square)
@@ -149,7 +154,7 @@ class StreamedColumns:
 
     def among(self, some: Index) -> DenseColumns:
         """Return some of the columns, in memory."""
-        return DenseColumns(self.take(some), None)
+        return DenseColumns(self.take(some), None, self.row_weight)
 
     def tiles(self, place: Index) -> Iterator[tuple[slice, Array]]:
         """Yield some columns, not divided by their norms, in blocks of rows."""
@@ -164,8 +169,6 @@ class StreamedColumns:
                 Phi = np.ones((len(X), len(number)))
                 if of_basis.any():
                     Phi[:, of_basis] = basis(X)
-            if self.bases.root is not None:
-                Phi *= self.bases.root[rows, None]
             yield rows, Phi
 
     def products(self, left: Array, weight: Array, place: Index) -> tuple[Array, Array]:
@@ -260,20 +263,20 @@ class SummedColumns:
         found: Triangle = self.design.rows.sums(asked)
         return found
 
-    def over(self, chunks: Iterable[tuple[Array, Array]]) -> Triangle:
-        """Return the triangle of chunks of rows: inputs and labels."""
+    def over(self, chunks: Iterable[Chunk]) -> Triangle:
+        """Return the triangle of chunks of rows."""
         basis, of_basis = BasisFunctions(self.design.centres, self.design.kernel), self.number >= 0
         value, R = 0.0, np.empty((0, len(self.number) + 1))
-        for X, label in chunks:
+        for X, label, row_weight in chunks:
             both = np.vstack([R, np.ones((len(X), R.shape[1]))])
             Phi, slope = both[len(R) :, :-1], both[len(R) :, -1]
             if of_basis.any():
                 Phi[:, of_basis] = basis(X)
             Phi /= self.norm
-            latent = Phi @ self.weight
-            root = np.sqrt(self.likelihood.curvature(latent, label))
-            value += self.likelihood.log_likelihood(latent, label)
-            slope[:] = self.likelihood.score(latent, label) / root.clip(np.finfo(float).tiny)
+            latent, observed = Phi @ self.weight, ObservedRows(self.likelihood, label, row_weight)
+            root = np.sqrt(observed.curvature(latent))
+            value += observed.log_likelihood(latent)
+            slope[:] = observed.score(latent) / root.clip(np.finfo(float).tiny)
             Phi *= root[:, None]
             R = np.linalg.qr(both, mode="r")
         return Triangle(value, R)

@@ -1,6 +1,6 @@
 """Predictions by the evidence: mean and variance of the latent function of RVM and RVM*."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,25 +39,21 @@ class Augmentation(NamedTuple):
     orthogonal : tuple of ndarray, shape (n_obs, n_kept) and (n_kept, n_kept)
         See `Posterior.orthogonal`.
     target_variance : float
-    root : float or ndarray, shape (n_obs, 1)
-        What the training rows are multiplied by, see `EvidenceProblem.root`.
     """
 
     kept: NDArray[np.bool_]
     end: Posterior
     orthogonal: tuple[Array, Array]
     target_variance: float
-    root: Any = 1.0
 
 
 def augmentation(problem: EvidenceProblem, result: EvidenceResult) -> Augmentation:
     """Return what `star_moments` needs of a fitted regression."""
     alpha = np.append(result.alpha[result.active], result.bias_alpha)
-    kept, target = np.isfinite(alpha), problem.centred
+    kept = np.isfinite(alpha)
     bases = np.column_stack([problem.Phi[:, result.active], problem.constant])[:, kept]
-    end = posterior(bases, alpha[kept], target, problem.likelihood.with_noise(result.noise))
-    root = np.reshape(problem.root, (-1, 1))
-    return Augmentation(kept, end, end.orthogonal(bases), problem.spread**2, root)
+    end = posterior(bases, alpha[kept], problem.observed(result.noise))
+    return Augmentation(kept, end, end.orthogonal(bases), problem.spread**2)
 
 
 def star_moments(
@@ -78,15 +74,14 @@ def star_moments(
     Phi_active : ndarray, shape (n_new, n_active)
         The kept bases at the new rows.
     at_training : ndarray, shape (n_obs, n_new)
-        The new rows' bases at the training rows, without their weights.
+        The new rows' bases at the training rows.
     at_itself : ndarray, shape (n_new,)
         Each new row's basis there, K(x*, x*).
     result : EvidenceResult
     fitted : Augmentation
     """
     mean, variance = predictive_moments(Phi_active, result)
-    at_training = fitted.root * at_training
-    end, weighted = fitted.end, at_training / result.noise
+    end, weighted = fitted.end, np.sqrt(fitted.end.curvature)[:, None] * at_training
     U = fitted.orthogonal[0].T @ weighted
     V = end.half.T @ with_constant(Phi_active)[:, fitted.kept].T
     q, e = end.score @ at_training, at_itself - np.einsum("ij,ij->j", U, V)

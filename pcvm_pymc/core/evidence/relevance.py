@@ -25,6 +25,7 @@ from pcvm_pymc.core.evidence.problem import (
 from pcvm_pymc.core.evidence.rank_one import Quadratic, Schedule, Swept, change_precisions
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS, threads_by_size
+from pcvm_pymc.core.pieces.row_weights import times_weight
 from pcvm_pymc.core.pieces.validation import check_choice
 from pcvm_pymc.core.problem import Status
 
@@ -93,8 +94,10 @@ def fit_sequential(
     if not (few and is_poor and ended):
         return result
     index = np.unique(np.linspace(0, columns.shape[1] - 1, _CANDIDATES).astype(np.int64))
-    given, zero = (problem.centred, problem.likelihood.with_noise(noise)), np.zeros(len(index))
-    ends = [posterior_of(columns, (index, zero + a, zero), *given) for a in _SHARED]
+    zero = np.zeros(len(index))
+    ends = [
+        posterior_of(columns, (index, zero + a, zero), problem.observed(noise)) for a in _SHARED
+    ]
     best = max(ends, key=lambda end: end.log_evidence)
     again = Search(problem, columns, options, noise).result((index, best.alpha, best.mean))
     return again if again.log_evidence > result.log_evidence + _WORTHWHILE else result
@@ -154,9 +157,11 @@ class Search:
         """Search until none of some columns gains; `number` are theirs among all."""
         inner = None
         if self.is_quadratic:
-            Phi, target = columns.Phi, self.problem.centred
+            observed, Phi = self.problem.observed(self.noise), columns.Phi
+            root = None if observed.weight is None else np.sqrt(observed.weight)
+            Phi, target = times_weight(root, Phi), times_weight(root, observed.target)
             none, square = np.empty((len(number), 0)), float(target @ target)
-            inner = Quadratic(none, Phi.T @ Phi, target @ Phi, square, float(self.problem.n_obs))
+            inner = Quadratic(none, Phi.T @ Phi, target @ Phi, square, float(observed.n_obs))
         is_converged, found = False, None
         while self._may_go_on():
             if not is_converged:
@@ -207,8 +212,7 @@ class Search:
             weighted, index = state.triangle, state.index
             if weighted is None:
                 latent = columns.Phi[:, index] @ state.mean
-                likelihood = self.problem.likelihood.with_noise(self.noise)
-                curvature = likelihood.curvature(latent, self.problem.centred)
+                curvature = self.problem.observed(self.noise).curvature(latent)
                 weighted = np.sqrt(curvature)[:, None] * columns.Phi
             gram = np.empty((weighted.shape[1], weighted.shape[1]))
             np.fill_diagonal(gram, np.nan)  # columns outside the model: computed when needed
@@ -262,8 +266,7 @@ class Search:
         return (index, swept.alpha[index], swept.Q[index]), history[:n_changes], is_converged
 
     def _scanned(self, columns: Columns, model: Model) -> ActiveSet:
-        likelihood = self.problem.likelihood.with_noise(self.noise)
-        return scanned(columns, self.problem.centred, likelihood, model)
+        return scanned(columns, self.problem.observed(self.noise), model)
 
     def _next_noise(self, columns: Any, state: ActiveSet) -> float:
         latent = columns.take(state.index) @ state.mean
@@ -360,8 +363,7 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
     mean: Any = None
     last, since, noise_moves = -np.inf, 0, False
     while len(trace) <= options.max_iter:
-        likelihood = problem.likelihood.with_noise(noise)
-        end = posterior_of(columns, (index, alpha, mean), problem.centred, likelihood)
+        end = posterior_of(columns, (index, alpha, mean), problem.observed(noise))
         trace.append((end.log_evidence, len(index), noise))
         PROGRESS.debug("sweep %d, log evidence %.6g", len(trace), end.log_evidence)
         model = index, alpha, end.mean
@@ -377,7 +379,7 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
             noise, since = found, 0
         with np.errstate(divide="ignore", over="ignore"):
             alpha = determined / end.mean**2  # eq. 8
-        bound = likelihood.bound
+        bound = problem.likelihood.with_noise(noise).bound
         keep = alpha < _PRUNING_RATIO * (bound if np.isfinite(bound) else end.curvature.max())
         index, alpha, mean = index[keep], alpha[keep], end.mean[keep]
     return result_at(
@@ -424,7 +426,7 @@ def fit_rvm(
     if noise_prior is None:
         return best
     for _ in range(_MOST_NOISES):  # precisions given the noise, and the noise given these
-        latent = best.latent * problem.root - problem.origin * problem.constant
+        latent = best.latent - problem.origin * problem.constant
         precision = np.append(best.alpha[best.active], best.bias_alpha)
         variance = best.covariance.diagonal()
         kept = variance > 0

@@ -119,7 +119,8 @@ class Reference:
         """Return the problem of a fit of some of the bases to some of the rows."""
         sign, label = self.centres.signs_of(columns), self.label[rows]
         weight = None if self.weight is None else self.weight[rows]
-        return Problem(Phi, label, sign, self.hyperprior, self.likelihood).weighted(weight)
+        pieces = self.hyperprior, self.likelihood
+        return Problem(Phi, label, sign, *pieces, row_weight=weight)
 
     def target(
         self,
