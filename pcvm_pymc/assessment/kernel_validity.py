@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
@@ -89,8 +88,6 @@ def validity(model: Any, X: ArrayLike, y: ArrayLike) -> Validity:
     likelihood: Any = model._likelihood_.with_noise(result.noise)
     if weight is not None and len(weight) != len(rows):
         raise ValueError(f"X has {len(rows)} rows; needed the {len(weight)} of weight in the fit")
-    determined = 1.0 - result.alpha[result.active] * np.diag(result.covariance)[:-1]
-    share = np.clip(determined, 0.0, 1.0)[model.weight_ != 0]
     pieces: dict[str, Any] = {"kernel": kernel, "likelihood": likelihood}
     pieces |= {"centres": model.relevance_vectors_, "row_weight": weight}
-    return kernel_validity(rows, target, model.weight_, latent, share, **pieces)
+    return kernel_validity(rows, target, model.weight_, latent, result.determined, **pieces)

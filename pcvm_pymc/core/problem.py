@@ -292,15 +292,21 @@ class Problem:
         how: dict[str, Any] = {"label": some.target, "row_weight": some.weight, "sign": sign}
         return replace(self, Phi=Phi, moves=None, **how)
 
-    def against_rest(self, number: int) -> "Problem":
-        """Return the problem of one class, by its number, against the rest under the probit."""
+    def against_rest(self, number: int, likelihood: Likelihood | None = None) -> "Problem":
+        """Return the problem of one class, by its number, against the rest; under the probit by default."""
         Phi, label = self.Phi, self.label
         if label is None:
             Phi = Phi.against_rest(number)
         else:
             label = against_rest(label, number)
         sign = None if self.sign is None else self.sign[:, number]
-        return replace(self, Phi=Phi, label=label, sign=sign, likelihood=Probit())
+        piece = likelihood or Probit()
+        return replace(self, Phi=Phi, label=label, sign=sign, likelihood=piece)
+
+    def machines(self, n_classes: int, likelihood: Likelihood | None = None) -> list["Problem"]:
+        """Return the problems of each class against the rest, of two classes of one; itself for none."""
+        numbers = range(n_classes) if n_classes > 2 else range(1, n_classes)
+        return [self.against_rest(c, likelihood) for c in numbers] or [self]
 
     def given(self, *, d: float | None = None, width: float | None = None) -> "Problem":
         """Return the problem with an unknown d at a value, at c by default, and a width that moves no more.

@@ -188,9 +188,7 @@ def rvm_validity(
     stability for RBF kernel selection in relevance vector machines for classification", eqs. 12-15,
     corrected: see `log_stability` and `kernel_validity`; in eq. 7, of Sigma, the sign of the curvature.
     """
-    determined = 1.0 - result.alpha[result.active] * np.diag(result.covariance)[:-1]
-    determined = np.clip(determined, 0.0, 1.0)[result.weight[result.active] != 0]
-    fit = problem.target, result.weight, result.latent, determined
+    fit = problem.target, result.weight, result.latent, result.determined
     known, weight = problem.likelihood.with_noise(result.noise), problem.row_weight
     how: dict[str, Any] = {"kernel": kernel, "likelihood": known, "centres": centres}
     return kernel_validity(X, *fit, row_weight=weight, **how)

@@ -57,8 +57,8 @@ def score_width(formulation: Formulation, criterion: str, at: Mapping[str, Any])
     X, points = formulation.data.X, formulation.centres.points
     likelihood, each = formulation.likelihood, [formulation.at(at)]
     if likelihood.n_scores > 1:
-        classes = range(likelihood.n_scores)
-        each = [replace(each[0].against_rest(c), bias="prior", shared=False) for c in classes]
+        joint = replace(each[0], bias="prior", shared=False)
+        each = [joint.against_rest(c) for c in range(likelihood.n_scores)]
     if criterion == "validity" and formulation.centres.sign is not None:
         by_em = likelihood.n_scores == 1 and isinstance(formulation.options, EMOptions)
         options = formulation.options if by_em else EMOptions()
@@ -316,7 +316,7 @@ class Evidence(Estimation):
         With a `chunk` of rows it is that of the triangular factor, made chunk by chunk.
         """
         if data.stream is not None:
-            design = StreamedDesign(data.stream.against_rest(1), points, kernel)
+            design = StreamedDesign(data.stream, points, kernel).against_rest(1)
             return EvidenceProblem(design, np.empty(0), self.model._likelihood())
         if is_classifier(self.model):
             data = replace(data, label=2.0 * data.label - 1.0)

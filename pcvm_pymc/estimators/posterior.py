@@ -19,7 +19,6 @@ from pcvm_pymc.core.pieces.priors import (
     typical_size,
 )
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.row_weights import against_rest
 from pcvm_pymc.core.pieces.validation import as_seed, check_whole
 from pcvm_pymc.core.problem import Problem, Status, Values
 from pcvm_pymc.core.process import MOST_ROWS, ProcessPosterior
@@ -156,11 +155,9 @@ class Posterior(Estimation):
         model, how = self.model, self.how
         likelihood: Likelihood = model._likelihood()
         data, of_rows, middle, unit = _standardised(data, likelihood)
-        labels = [data.label]
+        rows, n_classes = data.observed(of_rows), 0
         if likelihood.targets == "labels" and model._is_multiclass:
             n_classes = len(model.classes_)
-            each_class = range(n_classes) if n_classes > 2 else range(1, 2)
-            labels = [against_rest(data.label, c) for c in each_class]
 
         # of a chain's draws, one at least; what is left by the largest remainders
         wanted, bias = how.draws * np.asarray(weights), model._bias(by_em=True)
@@ -172,11 +169,10 @@ class Posterior(Estimation):
         for kernel, share, n, seeds, of_kernel in arguments:
             Phi = np.ascontiguousarray(kernel(data.X, centres.points))
             prior, n_states = self.prior_at(Phi, centres.sign, data), max(n, int(share * N_STATES))
-            for label in labels:
-                seen = replace(data, label=label).observed(of_rows)
-                rows: dict[str, Any] = {"bias": bias, "row_weight": seen.weight}
-                problem = Problem(Phi, label, centres.sign, prior, seen.likelihood, **rows)
-                of_kernel.append(Chains(problem, seeds, n_states, how.max_iter))
+            pieces = centres.sign, prior, rows.likelihood
+            problem = Problem(Phi, rows.target, *pieces, bias=bias, row_weight=rows.weight)
+            for part in problem.machines(n_classes, rows.likelihood):
+                of_kernel.append(Chains(part, seeds, n_states, how.max_iter))
         diagnostics = run_until_agreed(kernels, weights, chains)
         parts = []
         for kernel, share, n, of_kernel in zip(kernels, weights, shares, chains, strict=True):

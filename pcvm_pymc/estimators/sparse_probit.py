@@ -86,9 +86,8 @@ class SparseMode(Estimation):
         if formulation.rows is None:  # a prior at the scale of the basis functions
             prior = named_prior(self.prior, problem.Phi, gamma=self.gamma)
             problem = replace(problem, hyperprior=prior)
-        n_classes = len(self.model.classes_)
-        machines = range(n_classes) if n_classes > 2 else range(1, 2)
-        return problem, [formulation.solved(problem.against_rest(c)) for c in machines]
+        machines = problem.machines(len(self.model.classes_))
+        return problem, [formulation.solved(machine) for machine in machines]
 
     def mode(self, formulation: Formulation, width: Any, results: list[EMResult]) -> Mode:
         """Return the modes of several classes as one."""

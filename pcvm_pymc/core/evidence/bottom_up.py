@@ -10,14 +10,13 @@ from scipy.linalg.lapack import dpotrf
 
 from pcvm_pymc.core.design import FirstResponses, StreamedDesign
 from pcvm_pymc.core.evidence.active_set import inverse_triangle, leave_one_out
-from pcvm_pymc.core.evidence.columns import Index
 from pcvm_pymc.core.evidence.problem import check_fixed_bases
 from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS, threads_by_size
 from pcvm_pymc.core.pieces.validation import check_flag, check_real, check_whole
 from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
-from pcvm_pymc.core.quadratic import BorderedGram
+from pcvm_pymc.core.quadratic import BorderedGram, Index
 
 # share of phi' phi: a column of which the model leaves less in S is a combination of its columns
 _DISTINCT = 1e-8

@@ -3,11 +3,21 @@
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pcvm_pymc.core.design import BasisFunctions, Chunk, StreamedDesign, row_blocks
+from pcvm_pymc.core.evidence.active_set import (
+    Index,
+    Model,
+    Place,
+    Posterior,
+    half_log_det_of,
+    newton,
+    posterior,
+    sum_of_squares,
+)
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
@@ -15,13 +25,13 @@ from pcvm_pymc.core.pieces.resources import blas_thread_count, one_blas_thread
 from pcvm_pymc.core.pieces.row_weights import times_weight
 from pcvm_pymc.core.problem import ObservedRows
 
-type Index = NDArray[np.int64]
-
 _LEAST_SQUARE = 1e-280  # norm of a column that counts: below, variances of weights overflow
 _VALUES = 2**16  # of a block that is squared: it fits into the cache
 _ROWS, _COLUMNS = 2048, 1024  # of a streamed block: larger ones are no faster
 _COPIES = 3  # of the candidates' columns: themselves, weighted, and LAPACK's
 _CANDIDATES = 64  # columns that a memory limit has to have room for
+_LOST = 1e-4  # share of phi' B phi: a difference that is smaller has lost four digits or more
+_BLOCK = 512  # columns whose values at all rows are in memory at a time
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,48 @@ def norms(square: Array) -> Array:
     return np.where(square > _LEAST_SQUARE, np.sqrt(square), np.inf)
 
 
-class DenseColumns:
+class RowColumns:
+    """Columns of unit norm of rows at hand: the posterior of some, and a scan of all.
+
+    Subclasses have `shape`, (n_obs, n_columns), and the methods `take`, `products` and `for_each_block`.
+    """
+
+    shape: tuple[int, int]
+    row_weight: Array | None
+    take: Any
+    products: Any
+    for_each_block: Any
+
+    def among(self, some: Index) -> "DenseColumns":
+        """Return some of the columns, in memory."""
+        return DenseColumns(self.take(some), None, self.row_weight)
+
+    def posterior(self, model: Model, observed: ObservedRows) -> Posterior:
+        """Return the posterior of the columns in a model, by Newton's method from its mean."""
+        index, alpha, mean = model
+        return posterior(self.take(index), alpha, observed, mean)
+
+    def scan(self, index: Index, end: Posterior) -> tuple[Array, Array, Array | None]:
+        """Return S and Q of all columns at a posterior of some of them, see `ActiveSet`."""
+        Phi, root = self.take(index), np.sqrt(end.curvature)
+        S, Q = np.empty(self.shape[1]), np.empty(self.shape[1])
+        upper, lower = end.orthogonal(Phi)
+        left = np.column_stack([root[:, None] * upper, end.score])
+
+        def scan(place: Index) -> None:
+            U, square = self.products(left, end.curvature, place)
+            S_here = square - np.einsum("ij,ij->j", U[:-1], U[:-1])
+            lost = np.flatnonzero(_LOST * np.maximum(square, np.finfo(float).tiny) >= S_here)
+            for some in row_blocks(len(lost), _BLOCK):
+                weighted = root[:, None] * self.take(place[lost[some]])
+                S_here[lost[some]] = sum_of_squares((upper, lower), weighted)
+            S[place], Q[place] = S_here, U[-1]
+
+        self.for_each_block(scan)
+        return S, Q, None
+
+
+class DenseColumns(RowColumns):
     """All basis functions in memory, after a constant if there is one, each divided by its norm when used.
 
     Attributes
@@ -105,10 +156,6 @@ class DenseColumns:
         out /= self.norm[place]
         return out
 
-    def among(self, some: Index) -> "DenseColumns":
-        """Return some of the columns."""
-        return DenseColumns(self.take(some), None, self.row_weight)
-
     def products(self, left: Array, weight: Array, place: Index) -> tuple[Array, Array]:
         """Return inner products with vectors, and ``phi' diag(weight) phi``, of all columns."""
         U = np.hstack([left.T @ self.constant, left.T @ self.Phi]) / self.norm
@@ -124,7 +171,7 @@ class DenseColumns:
         function(np.arange(self.shape[1]))
 
 
-class StreamedColumns:
+class StreamedColumns(RowColumns):
     """Columns of unit norm that are computed in blocks when needed, of `ComputedBases` and a constant.
 
     Attributes
@@ -151,10 +198,6 @@ class StreamedColumns:
         for rows, Phi in self.tiles(place):
             np.divide(Phi, self.norm[place], out=out[rows])
         return out
-
-    def among(self, some: Index) -> DenseColumns:
-        """Return some of the columns, in memory."""
-        return DenseColumns(self.take(some), None, self.row_weight)
 
     def tiles(self, place: Index) -> Iterator[tuple[slice, Array]]:
         """Yield some columns, not divided by their norms, in blocks of rows."""
@@ -253,6 +296,32 @@ class SummedColumns:
         """Return some of the columns."""
         number, norm, weight = self.number[some], self.norm[some], self.weight[some]
         return replace(self, number=number, norm=norm, weight=weight)
+
+    def posterior(self, model: Model, observed: ObservedRows) -> Posterior:
+        """Return the posterior of the columns in a model: Newton's method, a pass over the rows each point.
+
+        Latent values stay where the rows are: the posterior has none, and as slopes and curvatures those of
+        the triangular factor.
+        """
+        index, alpha, mean = model
+        some, scale = self.among(index), 1.0 / np.sqrt(alpha)
+
+        def at(v: Array) -> Place:
+            triangle = some.triangle(scale * v)
+            T, value = triangle.factor, triangle.log_likelihood - 0.5 * float(v @ v)
+            return Place(v, np.empty(0), T[:, :-1] * scale, T[:, -1], np.ones(len(T)), value)
+
+        end, R = newton(at(mean / scale), lambda old, step, share: at(old.v + share * step))
+        value = end.value - half_log_det_of(R)
+        return Posterior(scale * end.v, R, alpha, end.latent, end.score, end.curvature, value)
+
+    def scan(self, index: Index, end: Posterior) -> tuple[Array, Array, Array | None]:
+        """Return S and Q of all columns at a posterior of some of them, and all in the triangular factor."""
+        weight = np.zeros(self.shape[1])
+        weight[index] = end.mean
+        T = self.triangle(weight).factor
+        rows, end = T[:, :-1], replace(end, curvature=np.ones(len(T)))
+        return sum_of_squares(end.orthogonal(rows[:, index]), rows), T[:, -1] @ rows, rows
 
     def triangle(self, weight: Array) -> Triangle:
         """Return what the rows say at given weights of the columns."""

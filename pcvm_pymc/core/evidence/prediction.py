@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcvm_pymc.core.evidence.active_set import Posterior, posterior, sum_of_squares
-from pcvm_pymc.core.evidence.problem import EvidenceProblem, EvidenceResult
+from pcvm_pymc.core.evidence.problem import EvidenceProblem, FittedRVM
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.quadratic import with_constant
 
 
-def predictive_moments(Phi_active: Array, result: EvidenceResult) -> tuple[Array, Array]:
+def predictive_moments(Phi_active: Array, result: FittedRVM) -> tuple[Array, Array]:
     """Return mean and variance of the latent function at new rows, shape (n_new,) each.
 
     Chmielewski et al. (2019) eq. 9 without the noise, which is that of a new target.
@@ -20,7 +20,7 @@ def predictive_moments(Phi_active: Array, result: EvidenceResult) -> tuple[Array
     ----------
     Phi_active : ndarray, shape (n_new, n_active)
         The kept bases, ``result.active``, at the new rows.
-    result : EvidenceResult
+    result : FittedRVM
     """
     bases = with_constant(Phi_active)
     mean = Phi_active @ result.weight[result.active] + result.bias
@@ -47,7 +47,7 @@ class Augmentation(NamedTuple):
     target_variance: float
 
 
-def augmentation(problem: EvidenceProblem, result: EvidenceResult) -> Augmentation:
+def augmentation(problem: EvidenceProblem, result: FittedRVM) -> Augmentation:
     """Return what `star_moments` needs of a fitted regression."""
     alpha = np.append(result.alpha[result.active], result.bias_alpha)
     kept = np.isfinite(alpha)
@@ -60,7 +60,7 @@ def star_moments(
     Phi_active: Array,
     at_training: Array,
     at_itself: Array,
-    result: EvidenceResult,
+    result: FittedRVM,
     fitted: Augmentation,
 ) -> tuple[Array, Array]:
     """Return mean and variance of the latent function with one more basis on each new row (RVM*).
@@ -77,7 +77,7 @@ def star_moments(
         The new rows' bases at the training rows.
     at_itself : ndarray, shape (n_new,)
         Each new row's basis there, K(x*, x*).
-    result : EvidenceResult
+    result : FittedRVM
     fitted : Augmentation
     """
     mean, variance = predictive_moments(Phi_active, result)

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from pcvm_pymc.core.design import StreamedDesign
-from pcvm_pymc.core.evidence.active_set import Model, posterior_of
+from pcvm_pymc.core.evidence.active_set import Model
 from pcvm_pymc.core.evidence.columns import (
     Columns,
     ComputedBases,
     DenseColumns,
-    Index,
     StreamedColumns,
     SummedColumns,
 )
@@ -27,6 +26,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.row_weights import times_weight
 from pcvm_pymc.core.pieces.validation import check_real, check_whole, shown
 from pcvm_pymc.core.problem import Ended, ObservedRows, Problem, Status
+from pcvm_pymc.core.quadratic import Index
 
 _NORMAL = 1.4826  # standard deviation over the median distance from the centre, if normal
 NOISE_FLOOR = 1e-4  # of the targets' standard deviation: below, rounding decides on the bases
@@ -388,8 +388,8 @@ class EvidenceTrace:
 
 
 @dataclass(frozen=True)
-class EvidenceResult(Ended):
-    """The end point of type-II maximum likelihood.
+class FittedRVM:
+    """The posterior of a relevance vector machine's weights at the precisions that were estimated.
 
     Attributes
     ----------
@@ -407,13 +407,6 @@ class EvidenceResult(Ended):
         where it is not in the model.
     noise : float
         Standard deviation of the targets; NaN for classification.
-    latent : ndarray, shape (n_obs,)
-        Mean latent function at the training inputs; none of rows that lie elsewhere.
-    log_evidence : float
-        Log marginal likelihood: exact for normal noise, else Laplace's approximation.
-    status : Status
-    n_iter : int
-    trace : EvidenceTrace
     """
 
     weight: Array
@@ -423,6 +416,29 @@ class EvidenceResult(Ended):
     active: Index
     covariance: Array
     noise: float
+
+    @property
+    def determined(self) -> Array:
+        """How far the data determine each weight that is not zero, gamma, shape (n_nonzero,)."""
+        share = 1.0 - self.alpha[self.active] * np.diag(self.covariance)[:-1]
+        return np.clip(share, 0.0, 1.0)[self.weight[self.active] != 0]
+
+
+@dataclass(frozen=True)
+class EvidenceResult(FittedRVM, Ended):
+    """The end point of type-II maximum likelihood: the machine, and how the search ended.
+
+    Attributes
+    ----------
+    latent : ndarray, shape (n_obs,)
+        Mean latent function at the training inputs; none of rows that lie elsewhere.
+    log_evidence : float
+        Log marginal likelihood: exact for normal noise, else Laplace's approximation.
+    status : Status
+    n_iter : int
+    trace : EvidenceTrace
+    """
+
     latent: Array
     log_evidence: float
     status: Status
@@ -447,7 +463,7 @@ def result_at(
     order = np.argsort(model[0])
     index, precision, mean = model[0][order], model[1][order], model[2][order]
     norm, first = columns.norm[index], int(problem.bias)
-    end = posterior_of(columns, (index, precision, mean), problem.observed(noise))
+    end = columns.posterior((index, precision, mean), problem.observed(noise))
     weight, alpha = np.zeros(columns.shape[1]), np.full(columns.shape[1], np.inf)
     weight[index], alpha[index] = end.mean / norm, end.alpha * norm * norm
     has_bias = int(first and len(index) > 0 and index[0] == 0)

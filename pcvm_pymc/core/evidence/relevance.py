@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.evidence.active_set import ActiveSet, Model, gains, posterior_of, scanned
-from pcvm_pymc.core.evidence.columns import Columns, DenseColumns, Index
+from pcvm_pymc.core.evidence.active_set import ActiveSet, Model, gains, scanned
+from pcvm_pymc.core.evidence.columns import Columns, DenseColumns
 from pcvm_pymc.core.evidence.problem import (
     NOISE_FLOOR,
     EvidenceOptions,
@@ -28,6 +28,7 @@ from pcvm_pymc.core.pieces.resources import PROGRESS, threads_by_size
 from pcvm_pymc.core.pieces.row_weights import times_weight
 from pcvm_pymc.core.pieces.validation import check_choice
 from pcvm_pymc.core.problem import Status
+from pcvm_pymc.core.quadratic import Index
 
 _CANDIDATES = 64  # columns, besides those in the model, among which changes are made
 _NO_SCHEDULE = Schedule(0, 0, 0, 0.0)
@@ -95,9 +96,7 @@ def fit_sequential(
         return result
     index = np.unique(np.linspace(0, columns.shape[1] - 1, _CANDIDATES).astype(np.int64))
     zero = np.zeros(len(index))
-    ends = [
-        posterior_of(columns, (index, zero + a, zero), problem.observed(noise)) for a in _SHARED
-    ]
+    ends = [columns.posterior((index, zero + a, zero), problem.observed(noise)) for a in _SHARED]
     best = max(ends, key=lambda end: end.log_evidence)
     again = Search(problem, columns, options, noise).result((index, best.alpha, best.mean))
     return again if again.log_evidence > result.log_evidence + _WORTHWHILE else result
@@ -363,7 +362,7 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
     mean: Any = None
     last, since, noise_moves = -np.inf, 0, False
     while len(trace) <= options.max_iter:
-        end = posterior_of(columns, (index, alpha, mean), problem.observed(noise))
+        end = columns.posterior((index, alpha, mean), problem.observed(noise))
         trace.append((end.log_evidence, len(index), noise))
         PROGRESS.debug("sweep %d, log evidence %.6g", len(trace), end.log_evidence)
         model = index, alpha, end.mean
