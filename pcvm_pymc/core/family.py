@@ -188,7 +188,7 @@ def check_solver(problem: Problem, solver: str) -> None:
     if solver == "em":
         check_mode(problem)
     rows, sampler = systems_of(problem), sampler_of(problem)
-    taken = {each for row in rows for each in row.solvers} | ({sampler[0]} if rows else set())
+    taken = {name for row in rows for name in row.solvers} | ({sampler[0]} if rows else set())
     if not problem.is_signed and all(row.signs for row in rows if "bottom-up" in row.solvers):
         taken.discard("bottom-up")  # a search among signed weights
     if "gibbs" in taken:  # slow there, and right
@@ -231,6 +231,6 @@ def as_likelihood(likelihood: str | Likelihood, allowed: tuple[str, ...]) -> Lik
         return likelihood
     name = ALIASES.get(str(likelihood), likelihood)
     if isinstance(name, str) and name in allowed:
-        found: Likelihood = LIKELIHOODS[name]()
-        return found
+        piece: Likelihood = LIKELIHOODS[name]()
+        return piece
     raise ValueError(f"likelihood={likelihood!r} is unknown; use one of {allowed} or a Likelihood")

@@ -331,8 +331,8 @@ class Problem:
         shape = values.rate.shape
         widths = values.width.reshape(-1, *values.width.shape[len(shape) :])
         of_one = (x.reshape(-1, *x.shape[len(shape) :]) for x in (values.weight, values.bias))
-        each = zip(*of_one, widths, strict=True)
-        flat = np.stack([self.moves.basis(at[()]) @ w + b for w, b, at in each])
+        states = zip(*of_one, widths, strict=True)
+        flat = np.stack([self.moves.basis(at[()]) @ w + b for w, b, at in states])
         return flat.reshape(*shape, *flat.shape[1:])
 
     def log_density(self, values: Values, latent: Array) -> Array:

@@ -92,7 +92,7 @@ class Process:
 
         known = [np.log(max(noise / spread, np.exp(_LOG_BOUNDS[0])))] * 2 if noise else _LOG_BOUNDS
         bounds = [_LOG_BOUNDS, known]
-        starts = ([np.log(each), np.clip(np.log(0.1), *known)] for each in _AMPLITUDES)
+        starts = ([np.log(amplitude), np.clip(np.log(0.1), *known)] for amplitude in _AMPLITUDES)
         ends = [minimize(lost, x, jac=True, bounds=bounds) for x in starts]
         amplitude, noise = spread * np.exp(min(ends, key=lambda end: float(end.fun)).x)
         return cls(kernel, X, vectors, amplitude * values + noise, target, mean, amplitude, noise)

@@ -10,7 +10,13 @@ from scipy import stats
 from scipy.optimize import minimize_scalar
 
 from pcvm_pymc.core.em import fit_em
-from pcvm_pymc.core.evidence.bottom_up import Bases, BottomUpOptions, Machine, Search, fit_bottom_up
+from pcvm_pymc.core.evidence.bottom_up import (
+    Bases,
+    BottomUpOptions,
+    BottomUpSearch,
+    ScoreModel,
+    fit_bottom_up,
+)
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit
@@ -122,7 +128,7 @@ def members_and_responses(n_responses, seed=3):
     rng = fixed_rng(seed)
     responses = given_.Phi[:, [4, 11]] @ rng.normal(0.0, 2.0, (2, n_responses))
     responses += rng.normal(size=responses.shape)
-    machine = Machine(Bases(given_))
+    machine = ScoreModel(Bases(given_))
     machine.set_to(np.array([4, 20]), np.array([0.8, 1.7]))
     return given_, machine, responses
 
@@ -146,7 +152,7 @@ def test_what_is_added_has_the_precision_and_gain_of_the_joint_evidence_of_all_c
 
 
 def test_s_is_that_of_the_covariance_of_responses_of_any_precision():
-    machine = Machine(Bases(replace(two_classes(30), likelihood=Logit())))
+    machine = ScoreModel(Bases(replace(two_classes(30), likelihood=Logit())))
     machine.set_to(np.array([4, 20]), np.array([0.8, 1.7]))
     columns = machine.bases.columns
     C = 4.0 * np.eye(30) + (columns[:, [4, 20]] / [0.8, 1.7]) @ columns[:, [4, 20]].T
@@ -155,7 +161,7 @@ def test_s_is_that_of_the_covariance_of_responses_of_any_precision():
 
 def test_a_column_that_was_deleted_three_times_stays_out():
     given_, _, responses = members_and_responses(1)
-    machine, pulled, added = Machine(Bases(given_)), given_.Phi.T @ responses, []
+    machine, pulled, added = ScoreModel(Bases(given_)), given_.Phi.T @ responses, []
     for _ in range(4):
         machine.improve(pulled, None)
         added += machine.index.tolist()
@@ -170,7 +176,7 @@ def machine_of(given_, result, options=None):
 
 
 def search_of(given_, result, options=None):
-    search = Search(given_, options or BottomUpOptions())
+    search = BottomUpSearch(given_, options or BottomUpOptions())
     for _ in range(result.n_iter):
         search.step()
     return search
@@ -281,7 +287,7 @@ def test_two_classes_are_told_apart_as_well_as_by_em():
 
 def test_the_default_start_for_two_classes_is_the_e_step_at_zero():
     given_ = two_classes(seed=1)
-    bases = Search(given_, BottomUpOptions()).bases
+    bases = BottomUpSearch(given_, BottomUpOptions()).bases
     start = np.sqrt(2 / np.pi) * given_.label
     np.testing.assert_allclose(bases.rhs[:, 0], bases.columns.T @ start, atol=1e-10)
 

@@ -218,7 +218,7 @@ class DenseModel(CoupledModel):
     def _lengths(self, residual: Array) -> Array:
         """Return how large a residual is, as it is and in the metric of the diagonal."""
         both = residual, residual / np.sqrt(self.diagonal())
-        return np.array([np.linalg.norm(each) for each in both])
+        return np.array([np.linalg.norm(values) for values in both])
 
 
 class Preconditioner:

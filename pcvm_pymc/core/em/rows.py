@@ -59,7 +59,7 @@ class Point:
         return int(np.count_nonzero(self.weight))
 
 
-class _Rows:
+class _EMRows:
     """What dense and streamed rows have in common.
 
     Attributes
@@ -111,7 +111,7 @@ class _Rows:
         return replace(point, gradient=point.gradient[keep])
 
 
-class DenseRows(_Rows):
+class DenseRows(_EMRows):
     """Rows of a dense design."""
 
     def __init__(self, problem: Problem) -> None:
@@ -171,7 +171,7 @@ class DenseRows(_Rows):
         return grams[kind]
 
 
-class StreamedRows(_Rows):
+class StreamedRows(_EMRows):
     """Rows of a streamed design: one pass over them for each point."""
 
     def __init__(self, problem: Problem) -> None:

@@ -25,7 +25,7 @@ type Model = tuple[Index, Array, Array]
 
 
 @dataclass(frozen=True)
-class Posterior:
+class WeightPosterior:
     """Normal posterior of the weights at given precisions (Laplace's for classification).
 
     Attributes
@@ -83,7 +83,7 @@ def sum_of_squares(orthogonal: tuple[Array, Array], weighted: Array) -> Array:
     Parameters
     ----------
     orthogonal : tuple of ndarray, shape (n_obs, m) and (m, m)
-        As of `Posterior.orthogonal`.
+        As of `WeightPosterior.orthogonal`.
     weighted : ndarray, shape (n_obs, n_columns)
         ``sqrt(B) phi``.
     """
@@ -159,7 +159,7 @@ def newton(place: Place, moved: Callable[[Place, Array, float], Place]) -> tuple
 
 def posterior(
     Phi: Array, alpha: Array, observed: ObservedRows, start: Array | None = None
-) -> Posterior:
+) -> WeightPosterior:
     """Return the posterior of the weights and the log evidence at given precisions.
 
     Newton's method with step halving, ``w += Sigma (Phi' score - A w)``: Chmielewski et al. (2019)
@@ -194,7 +194,7 @@ def posterior(
             sign, log_det = np.linalg.slogdet(np.eye(len(v)) + (Z.T * second) @ Z)
             half_log_det = 0.5 * float(log_det) if sign > 0 else half_log_det
     value = end.value - half_log_det
-    return Posterior(scale * end.v, R, alpha, end.latent, end.score, end.curvature, value)
+    return WeightPosterior(scale * end.v, R, alpha, end.latent, end.score, end.curvature, value)
 
 
 def half_log_det_of(R: Array) -> float:

@@ -12,7 +12,7 @@ from pcvm_pymc.core.evidence.active_set import (
     Index,
     Model,
     Place,
-    Posterior,
+    WeightPosterior,
     half_log_det_of,
     newton,
     posterior,
@@ -104,12 +104,12 @@ class RowColumns:
         """Return some of the columns, in memory."""
         return DenseColumns(self.take(some), None, self.row_weight)
 
-    def posterior(self, model: Model, observed: ObservedRows) -> Posterior:
+    def posterior(self, model: Model, observed: ObservedRows) -> WeightPosterior:
         """Return the posterior of the columns in a model, by Newton's method from its mean."""
         index, alpha, mean = model
         return posterior(self.take(index), alpha, observed, mean)
 
-    def scan(self, index: Index, end: Posterior) -> tuple[Array, Array, Array | None]:
+    def scan(self, index: Index, end: WeightPosterior) -> tuple[Array, Array, Array | None]:
         """Return S and Q of all columns at a posterior of some of them, see `ActiveSet`."""
         Phi, root = self.take(index), np.sqrt(end.curvature)
         S, Q = np.empty(self.shape[1]), np.empty(self.shape[1])
@@ -297,7 +297,7 @@ class SummedColumns:
         number, norm, weight = self.number[some], self.norm[some], self.weight[some]
         return replace(self, number=number, norm=norm, weight=weight)
 
-    def posterior(self, model: Model, observed: ObservedRows) -> Posterior:
+    def posterior(self, model: Model, observed: ObservedRows) -> WeightPosterior:
         """Return the posterior of the columns in a model: Newton's method, a pass over the rows each point.
 
         Latent values stay where the rows are: the posterior has none, and as slopes and curvatures those of
@@ -313,9 +313,9 @@ class SummedColumns:
 
         end, R = newton(at(mean / scale), lambda old, step, share: at(old.v + share * step))
         value = end.value - half_log_det_of(R)
-        return Posterior(scale * end.v, R, alpha, end.latent, end.score, end.curvature, value)
+        return WeightPosterior(scale * end.v, R, alpha, end.latent, end.score, end.curvature, value)
 
-    def scan(self, index: Index, end: Posterior) -> tuple[Array, Array, Array | None]:
+    def scan(self, index: Index, end: WeightPosterior) -> tuple[Array, Array, Array | None]:
         """Return S and Q of all columns at a posterior of some of them, and all in the triangular factor."""
         weight = np.zeros(self.shape[1])
         weight[index] = end.mean
@@ -329,8 +329,8 @@ class SummedColumns:
         number = np.where(self.number < 0, -1, np.cumsum(self.number >= 0) - 1)
         design = replace(self.design, rows=None, centres=self.design.centres[some])
         asked = replace(self, design=design, number=number, weight=weight)
-        found: Triangle = self.design.rows.sums(asked)
-        return found
+        triangle: Triangle = self.design.rows.sums(asked)
+        return triangle
 
     def over(self, chunks: Iterable[Chunk]) -> Triangle:
         """Return the triangle of chunks of rows."""

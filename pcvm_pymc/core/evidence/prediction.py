@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.evidence.active_set import Posterior, posterior, sum_of_squares
+from pcvm_pymc.core.evidence.active_set import WeightPosterior, posterior, sum_of_squares
 from pcvm_pymc.core.evidence.problem import EvidenceProblem, FittedRVM
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.quadratic import with_constant
@@ -34,15 +34,15 @@ class Augmentation(NamedTuple):
     ----------
     kept : ndarray of bool, shape (n_active + 1,)
         Which of the active bases and, last, the constant are in the model: the bias may not be.
-    end : Posterior
+    end : WeightPosterior
         Of the weights of those.
     orthogonal : tuple of ndarray, shape (n_obs, n_kept) and (n_kept, n_kept)
-        See `Posterior.orthogonal`.
+        See `WeightPosterior.orthogonal`.
     target_variance : float
     """
 
     kept: NDArray[np.bool_]
-    end: Posterior
+    end: WeightPosterior
     orthogonal: tuple[Array, Array]
     target_variance: float
 

@@ -206,8 +206,8 @@ class EvidenceProblem:
         observed = self.observed(noise)
         square = float((observed.curvature(latent) * noise**2) @ np.square(self.centred - latent))
         free = max(observed.n_obs - n_determined, 1e-3)
-        found = float(np.sqrt(square / free)) if prior is None else prior.best(square, free)
-        return max(found, NOISE_FLOOR * self.target_scale)
+        best = float(np.sqrt(square / free)) if prior is None else prior.best(square, free)
+        return max(best, NOISE_FLOOR * self.target_scale)
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def fit_sequential(
     options, columns = options or EvidenceOptions(), columns_of(problem)
     noise, none = start_noise(problem, options), np.empty(0)
     empty = none.astype(np.int64), none, none
-    result = Search(problem, columns, options, noise).result(empty)
+    result = SequentialSearch(problem, columns, options, noise).result(empty)
     # a search of two classes may end with almost nothing although there are many columns
     few = np.count_nonzero(result.weight) <= _TRAPPED < columns.shape[1]
     is_poor = result.log_evidence < _UNEXPLAINED * result.trace.log_evidence[0]
@@ -98,11 +98,13 @@ def fit_sequential(
     zero = np.zeros(len(index))
     ends = [columns.posterior((index, zero + a, zero), problem.observed(noise)) for a in _SHARED]
     best = max(ends, key=lambda end: end.log_evidence)
-    again = Search(problem, columns, options, noise).result((index, best.alpha, best.mean))
+    again = SequentialSearch(problem, columns, options, noise).result(
+        (index, best.alpha, best.mean)
+    )
     return again if again.log_evidence > result.log_evidence + _WORTHWHILE else result
 
 
-class Search:
+class SequentialSearch:
     """The search by single changes that gain: its noise, its history, and the best state so far."""
 
     def __init__(
@@ -161,16 +163,16 @@ class Search:
             Phi, target = times_weight(root, Phi), times_weight(root, observed.target)
             none, square = np.empty((len(number), 0)), float(target @ target)
             inner = Quadratic(none, Phi.T @ Phi, target @ Phi, square, float(observed.n_obs))
-        is_converged, found = False, None
+        is_converged, moved = False, None
         while self._may_go_on():
             if not is_converged:
-                found, is_converged = self._step(columns, state, number, inner)
-            if found is None and self.noise_moves:
-                found = self._at_next_noise(columns, state, number[state.index])
+                moved, is_converged = self._step(columns, state, number, inner)
+            if moved is None and self.noise_moves:
+                moved = self._at_next_noise(columns, state, number[state.index])
                 is_converged = False
-            if found is None:
+            if moved is None:
                 break
-            state, found = found, None
+            state, moved = moved, None
         return state
 
     def _step(
@@ -369,13 +371,13 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
         is_still = abs(end.log_evidence - last) < 0.01 * options.tol
         last = end.log_evidence
         determined = np.clip(1.0 - alpha * end.variance, np.finfo(float).tiny, 1.0)
-        found = problem.noise_at(end.latent, determined.sum(), noise) if free else noise
-        if is_still and (not free or abs(np.log(found / noise)) < options.noise_tol):
-            return Search(problem, columns, options, noise, trace).result(model)
+        next_noise = problem.noise_at(end.latent, determined.sum(), noise) if free else noise
+        if is_still and (not free or abs(np.log(next_noise / noise)) < options.noise_tol):
+            return SequentialSearch(problem, columns, options, noise, trace).result(model)
         # the noise waits until the precisions have converged once, and then is updated now and then
         noise_moves, since = noise_moves or is_still, since + 1
         if is_still or (noise_moves and since >= options.noise_period):
-            noise, since = found, 0
+            noise, since = next_noise, 0
         with np.errstate(divide="ignore", over="ignore"):
             alpha = determined / end.mean**2  # eq. 8
         bound = problem.likelihood.with_noise(noise).bound
@@ -420,7 +422,7 @@ def fit_rvm(
     check_choice("method", method, tuple(METHODS))
     options = options or EvidenceOptions()
     starts = options.noise_starts[: None if problem.noise_is_estimated else 1]
-    fits = [METHODS[method](problem, replace(options, noise_starts=(each,))) for each in starts]
+    fits = [METHODS[method](problem, replace(options, noise_starts=(start,))) for start in starts]
     best = max(fits, key=lambda fit: fit.log_evidence)
     if noise_prior is None:
         return best

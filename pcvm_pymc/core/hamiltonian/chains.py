@@ -287,7 +287,7 @@ class HamiltonianChains:
             if self.log_width.size:
                 value = value + self._slice.log_prior(self.log_width)
             kept.append((self.parameters, np.column_stack([value, known])))
-        states, statistics = (np.stack(each, axis=1) for each in zip(*kept, strict=True))
+        states, statistics = (np.stack(draws, axis=1) for draws in zip(*kept, strict=True))
         values = self.density.values(states.reshape(-1, states.shape[2]))
         shaped: Any = (None if x is None else x.reshape(-1, n, *x.shape[1:]) for x in values)
         names = ("lp", *STATISTICS)

@@ -195,8 +195,8 @@ class LogPosterior:
                 gradient[:, -1] = 0.0
             return float(-value[0] if np.isfinite(value[0]) else 1e300), -gradient[0]
 
-        found = minimize(falling, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
-        return np.asarray(found.x)
+        end = minimize(falling, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
+        return np.asarray(end.x)
 
     def rows(self, mode: Array) -> tuple[Array, Array, Array]:
         """Return latent values at a mode, slopes of the rows' log density, and minus its second derivatives.
@@ -288,7 +288,7 @@ class Coordinates:
             blocks += [slice(end, None)] * learned
         inverses = [(block, cholesky(H[block, block])) for block in blocks]
         self.roots = [
-            (block, solve_triangular(each, np.eye(len(each))), each) for block, each in inverses
+            (block, solve_triangular(root, np.eye(len(root))), root) for block, root in inverses
         ]
 
     def take(self, density: LogPosterior) -> None:
@@ -305,17 +305,17 @@ class Coordinates:
 
     def parameters(self, z: Array) -> Array:
         """Return the parameters of coordinates, shape (n_states, n_parameters)."""
-        found = z.copy()
+        parameters = z.copy()
         along = _turned(z[:, self.v], self.vectors) / self._root(z)
-        found[:, self.v] = _turned(along, self.vectors.mT) / self.unit
-        return found
+        parameters[:, self.v] = _turned(along, self.vectors.mT) / self.unit
+        return parameters
 
     def of(self, parameters: Array) -> Array:
         """Return the coordinates of parameters, shape (n_states, n_parameters)."""
-        found = parameters.copy()
+        z = parameters.copy()
         along = _turned(self.unit * parameters[:, self.v], self.vectors) * self._root(parameters)
-        found[:, self.v] = _turned(along, self.vectors.mT)
-        return found
+        z[:, self.v] = _turned(along, self.vectors.mT)
+        return z
 
     def __call__(self, z: Array) -> tuple[Array, Array]:
         """Return the log densities of coordinates, shape (n_states,), and their gradients."""

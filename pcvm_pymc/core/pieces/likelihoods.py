@@ -476,8 +476,8 @@ class MultinomialProbit(Likelihood):
 
     def probability(self, latent: Array) -> Array:
         """Return the probability of each class, shape (..., n_classes)."""
-        found = class_probabilities(latent.reshape(-1, latent.shape[-1]), accuracy=1e-8)
-        return (found / found.sum(axis=1, keepdims=True)).reshape(latent.shape)
+        share = class_probabilities(latent.reshape(-1, latent.shape[-1]), accuracy=1e-8)
+        return (share / share.sum(axis=1, keepdims=True)).reshape(latent.shape)
 
     def drawn_targets(self, latent: Array, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the classes of the largest responses, drawn around the scores."""
@@ -496,4 +496,4 @@ _ALL = (Probit, NoisyProbit, NormalProbability, Logit, Normal, StudentT, Multino
 ALIASES = {"gaussian": "normal"}
 
 #: likelihoods by their names
-LIKELIHOODS: dict[str, type[Any]] = {each.name: each for each in _ALL}
+LIKELIHOODS: dict[str, type[Any]] = {piece.name: piece for piece in _ALL}
