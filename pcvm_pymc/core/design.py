@@ -44,7 +44,7 @@ _BLOCK = 4096  # rows of a dense design at a time
 
 @dataclass(frozen=True)
 class SumsRequest:
-    """What one pass over the rows is to sum, and at which weights: wherever the rows lie, they return `Sums`.
+    """Sums asked of one pass over the rows, in memory or distributed: at which weights, and of which terms.
 
     With f = Phi w + b and g the slopes of the log likelihood in f these are log p(y | f), Phi' g, 1' g and,
     where `gram` asks for it, ``[Phi, 1]' W [Phi, 1]``.
@@ -225,7 +225,7 @@ class ArrayRows:
         return np.asarray(self.X[rows], dtype=float), self.label[rows], weight
 
     def sums(self, request: Any) -> Any:
-        """Return sums over all rows: what a request's `over` returns, added by ``+``."""
+        """Return the sums of a request over all rows, added chunk by chunk."""
 
         def part(job: int) -> Any:  # of every n_jobs-th chunk
             places = islice(row_blocks(self.n_obs, self.chunk), job, None, self.n_jobs)
@@ -305,7 +305,7 @@ def blocks_of(problem: Problem, most: int = _BLOCK) -> Iterator[Block]:
     ValueError
         If the rows of a streamed design are not in an array.
     """
-    Phi, likelihood = problem.Phi, problem.likelihood
+    Phi = problem.Phi
     if not isinstance(Phi, StreamedDesign):
         for rows in row_blocks(len(Phi), most):
             yield rows, Phi[rows], problem.observed[rows]
@@ -315,8 +315,7 @@ def blocks_of(problem: Problem, most: int = _BLOCK) -> Iterator[Block]:
         raise ValueError(f"rows are {type(source).__name__}; needed an array, or chunks of one")
     basis = BasisFunctions(Phi.centres, Phi.kernel)
     for rows in row_blocks(source.n_obs, min(most, source.chunk)):
-        X, label, weight = source.some(rows)
-        yield rows, basis(X), ObservedRows(likelihood, label, weight)
+        yield rows, basis(source.some(rows)[0]), problem.observed[rows]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ The formula's parent is the leave-one-out of regularised least squares (G. Wahba
 observational data", chapter 4).
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -69,7 +69,7 @@ class LeaveOneOut:
 
 
 class CheckedStep(NamedTuple):
-    """What further Newton steps make of leave-one-out predictions.
+    """Leave-one-out predictions after further Newton steps, with the doubt that remains.
 
     Attributes
     ----------
@@ -175,7 +175,7 @@ def check_step(
 
 
 class _Mode:
-    """A posterior mode and its quadratic model H, factored: what the formula of the module needs."""
+    """A posterior mode with its factored quadratic model H, see the module's formula."""
 
     def __init__(
         self, problem: Problem, weight: Array, bias: Any, centre_row: Index, precision: Array | None
@@ -211,11 +211,8 @@ class _Mode:
 
     def predictions(self, latent: Array) -> LeaveOneOut:
         """Return latent values, shape (n_obs, n_scores), with their log densities."""
-        values, observed = self.shaped(latent), self.problem.observed
-        if observed.target is None:
-            rows = self.problem.Phi.rows
-            observed = replace(observed, target=rows.label, weight=rows.weight)
-        return LeaveOneOut(values, observed.log_density(values))
+        values = self.shaped(latent)
+        return LeaveOneOut(values, self.problem.observed.log_density(values))
 
     def terms(self, Phi: Array, observed: ObservedRows) -> tuple[Array, Array, Array]:
         """Return latent values, slopes and minus the second derivatives of some rows."""

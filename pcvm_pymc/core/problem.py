@@ -65,7 +65,7 @@ class Values(NamedTuple):
 
 
 class Ended:
-    """What the result of every solver says by its fields ``status`` and ``n_iter``."""
+    """How a solver's iteration ended, by its result's fields ``status`` and ``n_iter``."""
 
     status: Status
     n_iter: int
@@ -232,7 +232,7 @@ class ObservedRows:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a fit is given.
+    """A model of labelled rows for all solvers: basis functions, labels, weights, signs, prior, likelihood.
 
     Attributes
     ----------
@@ -282,8 +282,10 @@ class Problem:
 
     @property
     def observed(self) -> ObservedRows:
-        """The rows: labels under the likelihood, with their weights."""
-        return ObservedRows(self.likelihood, self.label, self.row_weight)
+        """The rows, in memory or an array in chunks: labels under the likelihood, with their weights."""
+        if self.label is not None:
+            return ObservedRows(self.likelihood, self.label, self.row_weight)
+        return ObservedRows(self.likelihood, self.Phi.rows.label, self.Phi.rows.weight)
 
     def part(self, rows: Any, columns: Any) -> "Problem":
         """Return the problem of some rows and some basis functions, as they are."""

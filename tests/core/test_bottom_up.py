@@ -10,13 +10,8 @@ from scipy import stats
 from scipy.optimize import minimize_scalar
 
 from pcvm_pymc.core.em import fit_em
-from pcvm_pymc.core.evidence.bottom_up import (
-    Bases,
-    BottomUpOptions,
-    BottomUpSearch,
-    ScoreModel,
-    fit_bottom_up,
-)
+from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up
+from pcvm_pymc.core.evidence.bottom_up import Bases, BottomUpSearch, ScoreModel
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit

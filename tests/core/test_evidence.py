@@ -259,13 +259,12 @@ def test_a_known_noise_is_the_likelihoods():
     plain = sinc_problem(30)
     given_ = Problem(plain.Phi, plain.target, None, Hyperprior.plug_in(), Normal())
     told = EvidenceProblem.of(replace(given_, likelihood=Normal(0.1)))
-    assert told.noise == 0.1
+    assert told.likelihood.noise == 0.1
     assert not told.noise_is_estimated
     assert EvidenceProblem.of(given_).noise_is_estimated
-    assert EvidenceProblem.of(given_).noise is None
     assert replace(plain, likelihood="gaussian").likelihood.name == "normal"
     refused("likelihood='poisson' is unknown; use one of", replace, plain, likelihood="poisson")
-    assert replace(told, bias=False).noise == 0.1
+    assert replace(told, bias=False).likelihood.noise == 0.1
     assert (told.bias, EvidenceProblem.of(replace(given_, bias="none")).bias) == (True, False)
 
 

@@ -84,9 +84,8 @@ def test_gain_is_the_change_of_evidence(seed):
             new = {**precisions, column: value}
             new = {k: v for k, v in new.items() if np.isfinite(v)}
             precision = np.array(list(new.values()))
-            return posterior(
-                design[:, list(new)], precision, ObservedRows(Normal(NOISE), target)
-            ).log_evidence
+            rows = ObservedRows(Normal(NOISE), target)
+            return posterior(design[:, list(new)], precision, rows).log_evidence
 
         assert gain[column] == pytest.approx(evidence(best[column]) - state.log_evidence, abs=1e-8)
         if np.isfinite(best[column]):
@@ -307,8 +306,7 @@ def test_s_keeps_its_digits_next_to_a_column_of_the_model():
     target, unit = rng.normal(size=40), Phi / np.linalg.norm(Phi, axis=0)
     left = unit[:, 1] - unit[:, 0] * (unit[:, 0] @ unit[:, 1])
     at = np.array([0]), np.array([1e-9]), np.zeros(1)
-    rows = ObservedRows(Normal(1.0), target)
-    found = scanned(DenseColumns(Phi, None), rows, at)
+    found = scanned(DenseColumns(Phi, None), rows := ObservedRows(Normal(1.0), target), at)
     assert found.S[1] == pytest.approx(left @ left + 1e-9, rel=1e-3)
     both = unit[:, :2]
     upper, lower = posterior(both, np.full(2, 1e-9), rows).orthogonal(both)
@@ -337,8 +335,7 @@ SQUARE = FunctionKernel(lambda X, Z, w: 1e-4 * (X @ Z.T) ** 2)
 def test_any_kernel_and_weighted_rows(kernel):
     X, target = data(50, 3)
     label, weight = np.where(target > 0, 1.0, -1.0), 1.0 + np.arange(50) % 3
-    problems = both(X, label, Logit(), kernel, row_weight=weight)
-    dense, other = (fit_rvm(problem) for problem in problems)
+    dense, other = map(fit_rvm, both(X, label, Logit(), kernel, row_weight=weight))
     assert dense.log_evidence > 50 * np.log(0.5) * 2
     assert_same(dense, other)
 

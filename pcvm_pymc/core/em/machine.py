@@ -184,7 +184,7 @@ class _Step(NamedTuple):
 
 
 class _EMSolver:
-    """The iteration: which step is taken next, and what follows it.
+    """EM's iteration from point to point: Newton's step or that of the likelihood's bound.
 
     Attributes
     ----------

@@ -47,7 +47,7 @@ _RISES = 1e-3  # nats for each unit of such a value
 
 @dataclass(frozen=True)
 class LatentRows:
-    """What a log posterior says of a latent function's rows, at some values.
+    """Design, latent values, slopes and curvatures of a latent function's rows, at some values.
 
     Attributes
     ----------

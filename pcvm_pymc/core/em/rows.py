@@ -23,7 +23,7 @@ _COMPACT_BELOW = 0.7  # share of a dense design's columns in use below which the
 
 @dataclass(frozen=True)
 class Point:
-    """Weights and biases, with what the rows say there.
+    """A point of EM: weights and biases, with log posterior, slopes and curvatures of the rows.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Point:
 
 
 class _EMRows:
-    """What dense and streamed rows have in common.
+    """Rows of an EM fit, dense or streamed: the design's columns in use, and Gram matrices.
 
     Attributes
     ----------

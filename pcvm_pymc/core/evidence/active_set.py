@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg import LinAlgError
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
+from pcvm_pymc.core.evidence.rank_one import HUGE, TINY
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import ObservedRows
 from pcvm_pymc.core.quadratic import Index
@@ -17,8 +18,6 @@ _NEWTON_STEPS = 100  # a guard: the decrement ends them
 _NEWTON_DECREMENT = 1e-18  # gradient times step, nats: twice what the step promises
 _QR_COLUMNS = 400  # above, always the Cholesky factor of the normal equations: a third of the work
 _LEFT = 1e-5  # share of a column's square that the columns before it must leave
-_TINY = np.finfo(float).tiny
-_HUGE = 1e100  # q^2 / s above which s has lost its digits
 
 #: columns in a model, their precisions, and the mean of their weights
 type Model = tuple[Index, Array, Array]
@@ -122,7 +121,7 @@ def factor_of(Z: Array, curvature: Array) -> Array:
 
 
 class Place(NamedTuple):
-    """A point v of Newton's method, what rows Z say there, and the log posterior of v."""
+    """A point v of Newton's method, with slopes and curvatures of rows Z, and the log posterior of v."""
 
     v: Array
     latent: Array
@@ -204,7 +203,7 @@ def half_log_det_of(R: Array) -> float:
 
 @dataclass(frozen=True)
 class ActiveSet:
-    """The bases in a model, and what every basis would add to it (Laplace's approximation, if not quadratic).
+    """Active set of a relevance vector machine: bases in the model, and the gain of every other one.
 
     Attributes
     ----------
@@ -282,7 +281,7 @@ def leave_one_out(model: Model, variance: Array, S: Array, Q: Array) -> tuple[Ar
     # S / (1 - S / alpha): S itself where alpha is so large that the difference is rounding
     s[index] = np.where(inside <= 1e-8 * alpha, S[index], inside)
     q[index] = (mean.T / variance).T
-    return np.maximum(s, _TINY), q
+    return np.maximum(s, TINY), q
 
 
 def gains(state: ActiveSet) -> tuple[Array, Array]:
@@ -297,7 +296,7 @@ def gains(state: ActiveSet) -> tuple[Array, Array]:
     sparsity, square = s[better], q[better] ** 2
     with np.errstate(over="ignore"):
         precision = sparsity * (sparsity / (square - sparsity))
-        ratio = np.minimum(square / sparsity, _HUGE)
+        ratio = np.minimum(square / sparsity, HUGE)
     # over being out of the model; members lose what they gain now
     gain[better] = 0.5 * (ratio - 1.0 - np.log(ratio)) * np.isfinite(precision)
     alpha[better] = precision

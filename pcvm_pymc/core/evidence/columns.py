@@ -21,13 +21,13 @@ from pcvm_pymc.core.evidence.active_set import (
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.resources import blas_thread_count, one_blas_thread
+from pcvm_pymc.core.pieces.resources import LARGEST_CHUNK, blas_thread_count, one_blas_thread
 from pcvm_pymc.core.pieces.row_weights import times_weight
 from pcvm_pymc.core.problem import ObservedRows
 
 _LEAST_SQUARE = 1e-280  # norm of a column that counts: below, variances of weights overflow
 _VALUES = 2**16  # of a block that is squared: it fits into the cache
-_ROWS, _COLUMNS = 2048, 1024  # of a streamed block: larger ones are no faster
+_ROWS, _COLUMNS = LARGEST_CHUNK, LARGEST_CHUNK // 2  # of a streamed block
 _COPIES = 3  # of the candidates' columns: themselves, weighted, and LAPACK's
 _CANDIDATES = 64  # columns that a memory limit has to have room for
 _LOST = 1e-4  # share of phi' B phi: a difference that is smaller has lost four digits or more
@@ -238,7 +238,7 @@ class StreamedColumns(RowColumns):
 
 @dataclass(frozen=True)
 class Triangle:
-    """What rows say at given weights; that of parts is added by ``+``.
+    """Log likelihood and triangular factor of rows at given weights; those of parts are added by ``+``.
 
     Attributes
     ----------
@@ -258,7 +258,7 @@ class Triangle:
 
 @dataclass(frozen=True)
 class SummedColumns:
-    """Columns of unit norm of rows that lie elsewhere, as on Dask: each pass over them brings a `Triangle`.
+    """Columns of unit norm of distributed rows, as on Dask: each pass over them returns a `Triangle`.
 
     Attributes
     ----------
@@ -324,7 +324,7 @@ class SummedColumns:
         return sum_of_squares(end.orthogonal(rows[:, index]), rows), T[:, -1] @ rows, rows
 
     def triangle(self, weight: Array) -> Triangle:
-        """Return what the rows say at given weights of the columns."""
+        """Return log likelihood and triangular factor of the rows at given weights of the columns."""
         some = self.number[self.number >= 0]
         number = np.where(self.number < 0, -1, np.cumsum(self.number >= 0) - 1)
         design = replace(self.design, rows=None, centres=self.design.centres[some])

@@ -28,7 +28,7 @@ def predictive_moments(Phi_active: Array, result: FittedRVM) -> tuple[Array, Arr
 
 
 class Augmentation(NamedTuple):
-    """What RVM* needs of a fit in addition to its result; all training rows must be kept.
+    """Training rows' part of RVM*: posterior, orthogonal columns, and the targets' variance.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Augmentation(NamedTuple):
 
 
 def augmentation(problem: EvidenceProblem, result: FittedRVM) -> Augmentation:
-    """Return what `star_moments` needs of a fitted regression."""
+    """Return the training rows' part of RVM*, of a fitted regression, for `star_moments`."""
     alpha = np.append(result.alpha[result.active], result.bias_alpha)
     kept = np.isfinite(alpha)
     bases = np.column_stack([problem.Phi[:, result.active], problem.constant])[:, kept]

@@ -1,8 +1,7 @@
 """What type-II maximum likelihood is given, and its results."""
 
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +19,7 @@ from pcvm_pymc.core.evidence.columns import (
     SummedColumns,
 )
 from pcvm_pymc.core.family import FAMILY, as_likelihood, check_solver
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, ScaleLikelihood, StudentT
+from pcvm_pymc.core.pieces.likelihoods import StudentT
 from pcvm_pymc.core.pieces.priors import ROUNDING, Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.row_weights import times_weight
@@ -34,9 +33,9 @@ _ROWS = [row for row in FAMILY.values() if "evidence" in row.solvers]
 _LIKELIHOODS = tuple(name for row in _ROWS for name in row.likelihoods)
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class EvidenceProblem:
-    """What is given to type-II maximum likelihood.
+    """A problem of type-II maximum likelihood: basis functions, targets, likelihood and weights of rows.
 
     Parameters
     ----------
@@ -68,29 +67,21 @@ class EvidenceProblem:
 
     Phi: Any
     target: Array
-    likelihood: Likelihood
-    bias: bool
-    constant: Array
-    row_weight: Array | None
+    likelihood: Any = "normal"
+    _: KW_ONLY
+    bias: bool = True
+    constant: Any = None
+    row_weight: Array | None = None
 
-    def __init__(
-        self,
-        Phi: Array | ComputedBases | StreamedDesign,
-        target: Array,
-        likelihood: str | Likelihood = "normal",
-        *,
-        bias: bool = True,
-        constant: Array | None = None,
-        row_weight: Array | None = None,
-    ) -> None:
-        piece: Any = as_likelihood(likelihood, _LIKELIHOODS)
-        if isinstance(Phi, StreamedDesign) and piece.targets == "numbers":
+    def __post_init__(self) -> None:
+        piece = as_likelihood(self.likelihood, _LIKELIHOODS)
+        if isinstance(self.Phi, StreamedDesign) and piece.targets == "numbers":
             fault = f"rows that lie elsewhere need labels; found likelihood={piece.name!r}"
             raise ValueError(f"{fault}: use ComputedBases")
-        piece.check_targets(target)
-        constant = np.ones(len(target)) if constant is None else constant
-        fields = {"Phi": Phi, "target": target, "likelihood": piece, "bias": bias}
-        self.__dict__.update(fields, constant=constant, row_weight=row_weight)
+        piece.check_targets(self.target)
+        object.__setattr__(self, "likelihood", piece)
+        if self.constant is None:
+            object.__setattr__(self, "constant", np.ones(len(self.target)))
 
     @classmethod
     def of(cls, problem: Problem) -> "EvidenceProblem":
@@ -118,27 +109,14 @@ class EvidenceProblem:
         return ObservedRows(self.likelihood.with_noise(noise), self.centred, self.row_weight)
 
     @property
-    def noise(self) -> float | None:
-        """The known scale of the targets; None where there is none or it is to be estimated."""
-        if not isinstance(self.likelihood, ScaleLikelihood) or np.isnan(self.likelihood.noise):
-            return None
-        return self.likelihood.noise
-
-    def at_noise(self, noise: float) -> "EvidenceProblem":
-        """Return the problem of a known noise."""
-        known = copy(self)
-        known.__dict__["likelihood"] = self.likelihood.with_noise(noise)
-        return known
-
-    @property
     def noise_is_estimated(self) -> bool:
-        """Whether the likelihood has a scale that is not known."""
-        return isinstance(self.likelihood, ScaleLikelihood) and self.noise is None
+        """Whether targets are numbers around the latent function, on a scale that is not known."""
+        return self.likelihood.targets == "numbers" and np.isnan(self.likelihood.noise)
 
     @cached_property
     def origin(self) -> float:
         """Mean of the prior of the bias: in the middle of numbers, so that their zero does not matter."""
-        if not (self.bias and isinstance(self.likelihood, ScaleLikelihood)):
+        if not (self.bias and self.likelihood.targets == "numbers"):
             return 0.0
         if self.likelihood.is_quadratic:
             return float(self._counted @ self.target) / self.total
@@ -369,10 +347,10 @@ class EvidenceOptions:
 
 
 def start_noise(problem: EvidenceProblem, options: EvidenceOptions) -> float:
-    """Return the noise to begin with: the known one, or the first start of the options."""
-    if not problem.noise_is_estimated:
-        return np.nan if problem.noise is None else problem.noise
-    return options.noise_starts[0] * problem.target_scale
+    """Return the noise to begin with: the known one, or the first start of the options; NaN of labels."""
+    if problem.noise_is_estimated:
+        return options.noise_starts[0] * problem.target_scale
+    return problem.likelihood.noise if problem.likelihood.targets == "numbers" else np.nan
 
 
 # --- results ---------------------------------------------------------------------------------------

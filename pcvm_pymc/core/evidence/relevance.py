@@ -435,5 +435,6 @@ def fit_rvm(
         noise = problem.noise_at(latent, determined, best.noise, noise_prior)
         if abs(np.log(noise / best.noise)) < options.noise_tol:
             return best
-        best = METHODS[method](problem.at_noise(noise), options)
+        known = replace(problem, likelihood=problem.likelihood.with_noise(noise))
+        best = METHODS[method](known, options)
     return replace(best, status=Status.ITERATION_LIMIT)

@@ -74,7 +74,7 @@ class Parameters(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What the moves of a sweep leave as it is: labels, the hyperprior, d = `rate`, the share flipped."""
+    """Constants of a Gibbs sweep: labels, the hyperprior, d = `rate`, the share flipped."""
 
     label: Integers
     prior: Parameters

@@ -243,7 +243,7 @@ class HamiltonianChains:
         return known
 
     def warm_up(self, n: int) -> None:
-        """Reach the posterior in `n` transitions, and learn the covariance, twice, and the step size."""
+        """Run `n` transitions of burn-in, in which step size and covariance are tuned, the latter twice."""
         for share in (0.2, 0.4, 0.4):
             places = self._tuned(max(int(share * n), 1))
             if len(places) > 1:

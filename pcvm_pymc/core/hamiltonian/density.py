@@ -292,7 +292,7 @@ class Coordinates:
         ]
 
     def take(self, density: LogPosterior) -> None:
-        """Go on with the basis functions of a density."""
+        """Take the basis functions of another density, as after a move of the width."""
         self.density = density
         A = self._row * density.design[:, :, self.v] * self._column
         self.eigenvalues, self.vectors = np.linalg.eigh(A.mT @ A)
@@ -329,7 +329,7 @@ class Coordinates:
         return value - np.log(root).sum(axis=1), gradient
 
     def log_volume(self, z: Array) -> Array:
-        """Return what the log densities of coordinates are below those of the parameters."""
+        """Return the log determinant of the coordinates in the parameters, shape (n_states,)."""
         return np.log(self._root(z)).sum(axis=1)
 
 

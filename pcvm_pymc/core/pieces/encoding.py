@@ -17,7 +17,7 @@ UNIT = float(np.sqrt(2.0))
 
 
 class Column(NamedTuple):
-    """A column that is a feature, or part of what is known of it.
+    """A column of an encoded table: a feature, or the indicator of a level or of missing values.
 
     Attributes
     ----------

@@ -78,7 +78,7 @@ def row_index(X: Any) -> Any:
 
 
 def check_same_rows(X: Any, name: str = "X", **others: Any) -> None:
-    """Raise where the index of labels, weights or groups is that of `X` in another order.
+    """Raise where labels, weights or groups have the index of `X` in another order.
 
     Rows are paired by their place, as in scikit-learn. An index of other values is taken as it is, since the
     index of `X` is often lost on the way, as in a scaler.

@@ -129,7 +129,7 @@ class View:
 
     @property
     def name(self) -> str:
-        """What it changes, in words; empty where it changes nothing."""
+        """The transforms' names, in words; empty where there is none."""
         parts = {"ranks": self.ranks, "codes": self.codes, "medians": self.without}
         names = [name for name, part in parts.items() if len(part)]
         return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
@@ -173,7 +173,7 @@ class Viewed(KernelPiece):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """That of the kernel, and what it is of."""
+        """The kernel's name, and the transforms'."""
         return f"{self.kernel.name} of {self.view.name}"
 
     @override

@@ -129,7 +129,7 @@ class Reference:
         probability: Array | None = None,
         rows: Index | slice = slice(None),
     ) -> Target:
-        """Return what is to be approximated, by some of the bases on some of the rows."""
+        """Return the class probabilities to approximate by some of the bases on some of the rows."""
         p = self.probability if probability is None else probability
         weight = None if self.weight is None else self.weight[rows]
         sign, likelihood = self.centres.signs_of(columns), self.likelihood.of_labels
