@@ -243,9 +243,9 @@ def state_at(problem, result):
     else:
         precision, mean = precision[:-1], mean[:-1]
     index = np.flatnonzero(np.isfinite(precision))
-    norm, likelihood = columns.norm[index], problem.likelihood.with_noise(result.noise)
+    norm = columns.norm[index]
     at = index, precision[index] / norm**2, mean[index] * norm
-    return scanned(columns, problem.centred, likelihood, at)
+    return scanned(columns, problem.observed(result.noise), at)
 
 
 def validity_randomly(seed):

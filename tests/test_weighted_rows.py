@@ -16,7 +16,7 @@ from pcvm_pymc.core.loo import check_step
 from pcvm_pymc.core.pieces import likelihoods, row_weights
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit, StudentT
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import ObservedRows, Problem
 from pcvm_pymc.model.data import OF_ROWS
 from pcvm_pymc.model.distributions import FreeWeight
 from pcvm_pymc.model.parts import find_parts
@@ -54,6 +54,10 @@ def by_em(update):
     return lambda problem: fit_em(problem, None, EMOptions(update=update, max_iter=60, tol=1e-9))
 
 
+def weighted(problem):
+    return replace(problem, row_weight=TIMES)
+
+
 def repeated(problem):
     return replace(problem, Phi=problem.Phi[COPIES], label=problem.label[COPIES])
 
@@ -68,7 +72,7 @@ CASES["mrvm"] = replace(CASES["classes, improper"], shared=True)
 
 @pytest.mark.parametrize(("case", "fit"), SOLVED)
 def test_fits_end_where_those_of_repeated_rows_do(case, fit):
-    found, wanted = fit(CASES[case].weighted(TIMES)), fit(repeated(CASES[case]))
+    found, wanted = fit(weighted(CASES[case])), fit(repeated(CASES[case]))
     assert fit is not fit_bottom_up or found.n_iter == wanted.n_iter
     assert found.log_posterior == pytest.approx(wanted.log_posterior, rel=1e-9)
     np.testing.assert_allclose(found.weight, wanted.weight, rtol=1e-5, atol=1e-8)
@@ -80,10 +84,10 @@ def test_fits_end_where_those_of_repeated_rows_do(case, fit):
 def test_several_classes_at_weights_of_any_size_end_at_a_kkt_point(unit, signs):
     """A factor of other directions ended 15 of 36 fits at weights of 300 to 3,000 with an error."""
     rows = fixed_rng(1).lognormal(7, 1, size=40) if unit == "survey" else np.full(40, float(unit))
-    given = Problem(PHI, CLASS, signs, PROPER, MultinomialProbit(3)).weighted(rows)
+    given = Problem(PHI, CLASS, signs, PROPER, MultinomialProbit(3), row_weight=rows)
     found = fit_em(given, None, EMOptions(tol=1e-9, max_iter=500))
     assert np.diff(found.trace.log_posterior[1:]).min() >= -1e-10 * abs(found.log_posterior)
-    slope = given.likelihood.score(found.latent, given.label)
+    slope = given.observed.score(found.latent)
     close = 1e-6 * (1.0 + np.abs(slope).sum())
     rise = PHI.T @ slope - PROPER.weight_precision(found.weight) * found.weight
     assert np.abs(rise[found.weight != 0]).max() < close
@@ -91,7 +95,8 @@ def test_several_classes_at_weights_of_any_size_end_at_a_kkt_point(unit, signs):
     precision = [given.bias_precision(bias) for bias in found.bias]
     np.testing.assert_allclose(slope.sum(axis=0), precision * found.bias, atol=close)
     if unit == 30.0:
-        copies = replace(given, Phi=np.repeat(PHI, 30, 0), label=np.repeat(CLASS, 30))
+        repeat = {"Phi": np.repeat(PHI, 30, 0), "label": np.repeat(CLASS, 30)}
+        copies = replace(given, row_weight=None, **repeat)
         wanted = fit_em(copies, None, EMOptions(tol=1e-9))
         np.testing.assert_allclose(found.latent, wanted.latent[::30], atol=1e-6)
 
@@ -111,8 +116,7 @@ def test_precisions_below_rounding_do_not_let_the_search_diverge():
 @pytest.mark.parametrize("method", ["sequential", "batch"])
 @pytest.mark.parametrize("likelihood", [Logit(), Probit()])
 def test_evidence_is_that_of_repeated_rows(method, likelihood):
-    weighted, target = row_weights.observed_rows(likelihood, LABEL, TIMES)
-    found = fit_rvm(EvidenceProblem(PHI, target, weighted), method=method)
+    found = fit_rvm(EvidenceProblem(PHI, LABEL, likelihood, row_weight=TIMES), method=method)
     wanted = fit_rvm(EvidenceProblem(PHI[COPIES], LABEL[COPIES], likelihood), method=method)
     assert found.log_evidence == pytest.approx(wanted.log_evidence, rel=1e-5)
     np.testing.assert_allclose(found.weight, wanted.weight, rtol=1e-3, atol=1e-3)
@@ -122,8 +126,9 @@ def test_evidence_is_that_of_repeated_rows(method, likelihood):
 @pytest.mark.parametrize("weight", [None, TIMES])
 def test_known_noise_divides_the_rows(method, weight):
     """Rows over their noise have unit noise; the density of the targets has one over each noise besides."""
-    likelihood, target = row_weights.observed_rows(Normal(), NUMBER, weight, NOISE)
-    found = fit_rvm(EvidenceProblem(PHI, target, likelihood), method=method)
+    given = ObservedRows.of(Normal(), NUMBER, weight, NOISE)
+    problem = EvidenceProblem(PHI, given.target, given.likelihood, row_weight=given.weight)
+    found = fit_rvm(problem, method=method)
     rows = slice(None) if weight is None else COPIES
     divided = {"likelihood": Normal(1.0), "constant": 1.0 / NOISE[rows]}
     over = PHI[rows] / NOISE[rows, None], NUMBER[rows] / NOISE[rows]
@@ -138,12 +143,12 @@ def test_known_noise_divides_the_rows(method, weight):
 @pytest.mark.parametrize("kind", [Normal, StudentT])
 def test_the_log_posterior_is_that_of_repeated_rows(kind, noise):
     plain = Problem(PHI, NUMBER - 5.0, None, PROPER, kind(noise))
-    weighted, copies = LogPosterior(plain.weighted(TIMES)), LogPosterior(repeated(plain))
-    at = fixed_rng(8).normal(size=(3, weighted.n_parameters))
-    (value, slope), (same, same_slope) = weighted(at), copies(at)
+    times, copies = LogPosterior(weighted(plain)), LogPosterior(repeated(plain))
+    at = fixed_rng(8).normal(size=(3, times.n_parameters))
+    (value, slope), (same, same_slope) = times(at), copies(at)
     np.testing.assert_allclose(np.diff(value), np.diff(same), rtol=1e-9)
     np.testing.assert_allclose(slope, same_slope, rtol=1e-9, atol=1e-9)
-    curvatures = (density.curvature(at[0])[0] for density in (weighted, copies))
+    curvatures = (density.curvature(at[0])[0] for density in (times, copies))
     np.testing.assert_allclose(*curvatures, rtol=1e-9, atol=1e-9)
 
 
@@ -155,7 +160,7 @@ def test_a_weighted_median_is_that_of_repeated_values():
 
 @pytest.mark.parametrize("case", ["probit", "logit", "classes"])
 def test_leaving_a_row_out_leaves_all_its_copies_out(case):
-    problem, own, tight = CASES[case].weighted(TIMES), np.arange(12), EMOptions(tol=1e-10)
+    problem, own, tight = weighted(CASES[case]), np.arange(12), EMOptions(tol=1e-10)
     mode = fit_em(problem, None, tight)
     found = check_step(problem, mode.weight, mode.bias, own)
     copies, base = repeated(CASES[case]), CASES[case].likelihood
@@ -172,13 +177,20 @@ def test_leaving_a_row_out_leaves_all_its_copies_out(case):
         assert found.after.log_density[row] == pytest.approx(wanted, abs=0.01)
 
 
-def test_weights_are_refused_by_name_where_they_are_not_taken():
-    weighted = CASES["probit"].weighted(TIMES)
-    refused("'gibbs' does not take; use .*nuts", check_solver, weighted, "gibbs")
-    check_solver(replace(weighted, sign=None), "hmc")
-    likelihood, target = row_weights.observed_rows(Normal(), NUMBER, ONE_ZERO)
-    words = "row 3 has the weight 0; needed positive ones"
-    refused(words, EvidenceProblem, PHI, target, likelihood)
+@pytest.mark.parametrize("likelihood", [Normal(), StudentT()])
+def test_a_number_of_weight_zero_does_not_count(likelihood):
+    copies = np.repeat(np.arange(40), ONE_ZERO)
+    found = fit_rvm(EvidenceProblem(PHI, NUMBER, likelihood, row_weight=ONE_ZERO))
+    wanted = fit_rvm(EvidenceProblem(PHI[copies], NUMBER[copies], likelihood))
+    assert found.log_evidence == pytest.approx(wanted.log_evidence, rel=1e-6)
+    np.testing.assert_allclose(found.weight, wanted.weight, rtol=1e-3, atol=1e-3)
+    assert found.noise == pytest.approx(wanted.noise, rel=1e-3)
+
+
+def test_rows_with_weights_are_drawn_along_trajectories():
+    counted = weighted(CASES["probit"])
+    refused("'gibbs' does not take; use .*nuts", check_solver, counted, "gibbs")
+    check_solver(replace(counted, sign=None), "hmc")
 
 
 # --- models -------------------------------------------------------------------------------------
@@ -232,7 +244,6 @@ def test_pieces_are_read_from_operations():
         WeightedStudentT("z", 4.0, f, 0.3, TIMES, observed=NUMBER)
     assert find_parts(by_hand).likelihood.name == "student-t"
     problem = read(by_hand, "evidence")
-    assert isinstance(problem.likelihood, row_weights.Weighted)
     np.testing.assert_array_equal(problem.row_weight, TIMES)
 
 

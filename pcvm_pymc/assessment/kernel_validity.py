@@ -2,14 +2,12 @@
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from pcvm_pymc.core.pieces.kernels import MatrixRBF
 from pcvm_pymc.core.pieces.names import check_same_rows
-from pcvm_pymc.core.pieces.row_weights import Weighted, weighted_target
 from pcvm_pymc.core.pieces.validation import as_targets
 from pcvm_pymc.core.validity import Validity, kernel_validity
 from pcvm_pymc.estimators.rvm import RVMClassifier, RVMRegressor
@@ -88,14 +86,8 @@ def validity(model: Any, X: ArrayLike, y: ArrayLike) -> Validity:
     latent: Any = model.latent_moments(rows)[0] if is_classifier(model) else model.predict(rows)
     result, weight = machine.result, machine.row_weight
     likelihood: Any = model._likelihood_.with_noise(result.noise)
-    if weight is not None:
-        if len(weight) != len(rows):
-            raise ValueError(
-                f"X has {len(rows)} rows; needed the {len(weight)} of weight in the fit"
-            )
-        target, likelihood = weighted_target(target, weight), Weighted(likelihood)
-    determined = 1.0 - result.alpha[result.active] * np.diag(result.covariance)[:-1]
-    share = np.clip(determined, 0.0, 1.0)[model.weight_ != 0]
+    if weight is not None and len(weight) != len(rows):
+        raise ValueError(f"X has {len(rows)} rows; needed the {len(weight)} of weight in the fit")
     pieces: dict[str, Any] = {"kernel": kernel, "likelihood": likelihood}
-    pieces["centres"] = model.relevance_vectors_
-    return kernel_validity(rows, target, model.weight_, latent, share, **pieces)
+    pieces |= {"centres": model.relevance_vectors_, "row_weight": weight}
+    return kernel_validity(rows, target, model.weight_, latent, result.determined, **pieces)

@@ -54,7 +54,7 @@ class FittedMode(NamedTuple):
 
     def log_density(self, latent: Array, rows: Any = slice(None)) -> Array:
         """Return the log density of some rows' targets at latent values."""
-        return self.problem.likelihood.log_density(latent, self.problem.label[rows])
+        return self.problem.observed[rows].log_density(latent)
 
 
 @dataclass(kw_only=True, repr=False)
@@ -238,13 +238,7 @@ def _refit(mode: FittedMode, left_out: NDArray[np.intp]) -> tuple[Array, bool]:
     """
     problem, prior = mode.problem, mode.problem.hyperprior
     columns = np.flatnonzero(~np.isin(mode.basis_row, left_out))
-    without = replace(
-        problem,
-        Phi=np.delete(problem.Phi, left_out, axis=0)[:, columns],
-        label=np.delete(problem.label, left_out, axis=0),
-        sign=None if problem.sign is None else problem.sign[columns],
-        moves=None,
-    )
+    without = problem.part(np.delete(np.arange(len(problem.Phi)), left_out), columns)
     precision = None if mode.precision is None else mode.precision[columns]
     starts = [Start(mode.weight[columns], mode.bias)]
     # under a prior with a pole at zero another start ends at other zeros

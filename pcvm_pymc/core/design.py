@@ -24,13 +24,16 @@ from pcvm_pymc.core.pieces.kernels import RBF, KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import LARGEST_CHUNK, one_blas_thread
-from pcvm_pymc.core.pieces.row_weights import against_rest, plain_target, row_weight
+from pcvm_pymc.core.pieces.row_weights import against_rest, times_weight
+from pcvm_pymc.core.problem import ObservedRows, Problem
 from pcvm_pymc.core.quadratic import add_products, with_constant
 
 #: where rows and labels lie: `ArrayRows`, or any class with its `n_obs`, `sums` and `against_rest`
 type Rows = Any
-#: a slice of rows, their basis functions and their targets
-type Block = tuple[slice, Array, NDArray[Any]]
+#: inputs, targets and weights of some rows; None for weights of one
+type Chunk = tuple[Array, NDArray[Any], Array | None]
+#: a slice of rows, their basis functions, and what was observed
+type Block = tuple[slice, Array, ObservedRows]
 
 # rounding of ||x||^2 + ||z||^2 - 2 x'z in the exponent beyond which distances are taken one by one
 _ROUNDING = {np.float64: 1e-11, np.float32: 1e-4}
@@ -41,7 +44,7 @@ _BLOCK = 4096  # rows of a dense design at a time
 
 @dataclass(frozen=True)
 class SumsRequest:
-    """What one pass over the rows is to sum, and at which weights: wherever the rows lie, they return `Sums`.
+    """Sums asked of one pass over the rows, in memory or distributed: at which weights, and of which terms.
 
     With f = Phi w + b and g the slopes of the log likelihood in f these are log p(y | f), Phi' g, 1' g and,
     where `gram` asks for it, ``[Phi, 1]' W [Phi, 1]``.
@@ -54,7 +57,7 @@ class SumsRequest:
         Where the sums are taken, and the weights that the latent values are compared with.
     bias, old_bias : ndarray, shape (n_scores,)
     terms : callable
-        ``(latent, label) -> RowTerms``, the likelihood.
+        ``(latent, label) -> RowTerms``, the likelihood of rows that count once.
     gram : {"none", "unit", "curvature", "coupled"}
         Which row weights a Gram matrix is wanted under; coupled: the second derivatives of `hessian`.
     single : bool
@@ -77,8 +80,8 @@ class SumsRequest:
     hessian: Callable[[Array, Any], Array] | None = None
     every: int = 1
 
-    def over(self, chunks: Iterable[tuple[Array, Array]]) -> "Sums":
-        """Return the sums over chunks of rows: inputs and targets."""
+    def over(self, chunks: Iterable[Chunk]) -> "Sums":
+        """Return the sums over chunks of rows."""
         n_basis, n_scores = self.weight.shape
         basis = BasisFunctions(self.centres, self.kernel, self.single)
         both = np.hstack([self.weight, self.old_weight]).astype(basis.type)
@@ -87,12 +90,12 @@ class SumsRequest:
         if self.gram != "none":
             size = (n_scores if self.gram == "coupled" else 1) * (n_basis + 1)
             gram = np.zeros((size, size), order="F")
-        for k, (X, label) in enumerate(chunks):
+        for k, (X, label, row_weight) in enumerate(chunks):
             Phi = basis(X)
             latent, old = np.split((Phi @ both).astype(float), 2, axis=1)
             latent = latent + self.bias
             change = max(change, float(np.abs(latent - old - self.old_bias).max(initial=0.0)))
-            terms = self.terms(latent, label)
+            terms = self.terms(latent, label).weighted(row_weight)
             log_likelihood += terms.log_likelihood
             total += terms.slope.sum(axis=0)
             gradient += (terms.slope.T.astype(Phi.dtype) @ Phi).T
@@ -103,9 +106,10 @@ class SumsRequest:
             of_matrix += chunk_curvature
             if self.hessian is not None:
                 Z = with_constant(Phi)
-                add_products(gram, [Z] * n_scores, self.hessian(latent, label))
+                hessian = times_weight(row_weight, self.hessian(latent, label))
+                add_products(gram, [Z] * n_scores, hessian)
                 continue
-            weight = terms.curvature if self.gram == "curvature" else row_weight(label)
+            weight = terms.curvature if self.gram == "curvature" else row_weight
             weight = np.ones(len(X)) if weight is None else weight
             gram[-1, :-1] += weight.astype(Phi.dtype) @ Phi
             gram[-1, -1] += float(weight.sum())
@@ -194,31 +198,38 @@ class ArrayRows:
     Attributes
     ----------
     X : ndarray, shape (n_obs, n_features)
-    label : ndarray, shape (n_obs,), or (n_obs, 2) with weights of the rows
+    label : ndarray, shape (n_obs,)
         What the likelihood knows them by: -1. and +1., or numbers of classes.
     chunk : int
         Rows whose basis functions are in memory at a time.
     n_jobs : int
         Threads. With more than one, each has a chunk of its own and BLAS one thread in each.
+    weight : ndarray, shape (n_obs,), optional
+        How often each row counts; None for once.
     """
 
     X: Array
     label: Array
     chunk: int
     n_jobs: int = 1
+    weight: Array | None = None
 
     @property
     def n_obs(self) -> int:
         """Number of rows."""
         return len(self.X)
 
+    def some(self, rows: slice) -> Chunk:
+        """Return inputs, targets and weights of some rows."""
+        weight = None if self.weight is None else self.weight[rows]
+        return np.asarray(self.X[rows], dtype=float), self.label[rows], weight
+
     def sums(self, request: Any) -> Any:
-        """Return sums over all rows: what a request's `over` returns, added by ``+``."""
+        """Return the sums of a request over all rows, added chunk by chunk."""
 
         def part(job: int) -> Any:  # of every n_jobs-th chunk
             places = islice(row_blocks(self.n_obs, self.chunk), job, None, self.n_jobs)
-            chunks = ((np.asarray(self.X[rows], dtype=float), self.label[rows]) for rows in places)
-            return request.over(chunks)
+            return request.over(map(self.some, places))
 
         return reduce(add, _in_threads(part, self.n_jobs))
 
@@ -257,6 +268,10 @@ class StreamedDesign:
         """Numbers of rows and bases."""
         return self.rows.n_obs, len(self.centres)
 
+    def against_rest(self, number: int) -> "StreamedDesign":
+        """Return the design with rows that are labelled by one class against the rest."""
+        return replace(self, rows=self.rows.against_rest(number))
+
     def sums(
         self,
         at: tuple[Array, Array],
@@ -282,30 +297,25 @@ class StreamedDesign:
         return self.rows.sums(SumsRequest(self.centres, self.kernel, *where, terms, **more))
 
 
-def blocks_of(Phi: Any, label: Any = None, most: int = _BLOCK) -> Iterator[Block]:
-    """Yield a design in blocks of at most so many rows: their slice, basis functions and targets.
-
-    Parameters
-    ----------
-    Phi : ndarray or StreamedDesign
-    label : ndarray, shape (n_obs, ...)
-        Targets; a streamed design has its own.
+def blocks_of(problem: Problem, most: int = _BLOCK) -> Iterator[Block]:
+    """Yield a problem's design in blocks of at most so many rows: slice, basis functions and observed rows.
 
     Raises
     ------
     ValueError
         If the rows of a streamed design are not in an array.
     """
+    Phi = problem.Phi
     if not isinstance(Phi, StreamedDesign):
         for rows in row_blocks(len(Phi), most):
-            yield rows, Phi[rows], label[rows]
+            yield rows, Phi[rows], problem.observed[rows]
         return
     source = Phi.rows
     if not isinstance(source, ArrayRows):
         raise ValueError(f"rows are {type(source).__name__}; needed an array, or chunks of one")
     basis = BasisFunctions(Phi.centres, Phi.kernel)
     for rows in row_blocks(source.n_obs, min(most, source.chunk)):
-        yield rows, basis(np.asarray(source.X[rows], dtype=float)), source.label[rows]
+        yield rows, basis(source.some(rows)[0]), problem.observed[rows]
 
 
 @dataclass(frozen=True)
@@ -316,12 +326,11 @@ class FirstResponses:
 
     def __call__(self, latent: Array, target: NDArray[Any]) -> RowTerms:
         """Return the terms of some rows."""
-        response, weight = self.likelihood.response(target), row_weight(target)
+        response = self.likelihood.response(target)
         if response is None:
-            response = np.asarray(plain_target(target), dtype=float)[:, None]
-        value = self.likelihood.terms(latent, target).log_likelihood
-        each = np.ones(len(target)) if weight is None else weight
-        return RowTerms(value, each[:, None] * (response - latent), each)
+            response = np.asarray(target, dtype=float)[:, None]
+        density = self.likelihood.terms(latent, target).log_density
+        return RowTerms(density, response - latent, np.ones(len(target)))
 
 
 def latent_in_blocks(

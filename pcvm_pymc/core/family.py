@@ -10,7 +10,6 @@ import numpy as np
 
 from pcvm_pymc.core.pieces.centres import SignRule, class_signs, label_signs
 from pcvm_pymc.core.pieces.likelihoods import ALIASES, LIKELIHOODS, Likelihood
-from pcvm_pymc.core.pieces.row_weights import Weighted
 from pcvm_pymc.core.problem import Problem
 
 #: names of the likelihoods whose latent responses can be drawn
@@ -165,7 +164,7 @@ def sampler_of(problem: Problem) -> tuple[str, str]:
         return "nuts", f"a {prior.name} prior"
     if not problem.is_signed:
         return "hmc", "weights have either sign, and precisions are integrated out"
-    drawn = likelihood.name in AUGMENTED and not isinstance(likelihood, Weighted)
+    drawn = likelihood.name in AUGMENTED and problem.row_weight is None
     of_gamma = prior.name == "gamma" and prior.rate_spread is None
     if drawn and of_gamma and problem.moves is None and problem.bias == "prior":
         return "gibbs", "weights have the signs of labels, and latent responses can be drawn"
@@ -189,7 +188,7 @@ def check_solver(problem: Problem, solver: str) -> None:
     if solver == "em":
         check_mode(problem)
     rows, sampler = systems_of(problem), sampler_of(problem)
-    taken = {each for row in rows for each in row.solvers} | ({sampler[0]} if rows else set())
+    taken = {name for row in rows for name in row.solvers} | ({sampler[0]} if rows else set())
     if not problem.is_signed and all(row.signs for row in rows if "bottom-up" in row.solvers):
         taken.discard("bottom-up")  # a search among signed weights
     if "gibbs" in taken:  # slow there, and right
@@ -232,6 +231,6 @@ def as_likelihood(likelihood: str | Likelihood, allowed: tuple[str, ...]) -> Lik
         return likelihood
     name = ALIASES.get(str(likelihood), likelihood)
     if isinstance(name, str) and name in allowed:
-        found: Likelihood = LIKELIHOODS[name]()
-        return found
+        piece: Likelihood = LIKELIHOODS[name]()
+        return piece
     raise ValueError(f"likelihood={likelihood!r} is unknown; use one of {allowed} or a Likelihood")

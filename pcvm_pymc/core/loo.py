@@ -34,7 +34,7 @@ from scipy.special import softmax
 from pcvm_pymc.core.design import blocks_of, row_blocks
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import threads_by_size
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import ObservedRows, Problem
 from pcvm_pymc.core.quadratic import Index, QuadraticModel, with_constant
 
 _ROWS = 256  # rows left out at a time: memory is that times the number of weights, or of rows
@@ -69,7 +69,7 @@ class LeaveOneOut:
 
 
 class CheckedStep(NamedTuple):
-    """What further Newton steps make of leave-one-out predictions.
+    """Leave-one-out predictions after further Newton steps, with the doubt that remains.
 
     Attributes
     ----------
@@ -166,16 +166,16 @@ def check_step(
         twice, left, *rest = objectives.newton_step(rows, once)
         after, (entry, entry_gain) = objectives.latent(rows, twice), objectives.entry(rows, *rest)
         parts.append((objectives.latent(rows, once), after, after + entry, gain, left, entry_gain))
-    *three, gain, left, entry_gain = (np.concatenate(each) for each in zip(*parts, strict=True))
-    found = [mode.predictions(each) for each in three]
-    change = np.ptp([each.log_density for each in found], axis=0)
+    *three, gain, left, entry_gain = (np.concatenate(values) for values in zip(*parts, strict=True))
+    predicted = [mode.predictions(latents) for latents in three]
+    change = np.ptp([predictions.log_density for predictions in predicted], axis=0)
     left = np.where((left > _CONTRACTION * gain) | (gain > _FAR), _STALLED * gain, left)
     doubt = np.maximum(change, _GAIN * (left + entry_gain))
-    return CheckedStep(found[1], np.where(np.isnan(doubt), np.inf, doubt))
+    return CheckedStep(predicted[1], np.where(np.isnan(doubt), np.inf, doubt))
 
 
 class _Mode:
-    """A posterior mode and its quadratic model H, factored: what the formula of the module needs."""
+    """A posterior mode with its factored quadratic model H, see the module's formula."""
 
     def __init__(
         self, problem: Problem, weight: Array, bias: Any, centre_row: Index, precision: Array | None
@@ -189,9 +189,9 @@ class _Mode:
         # zero weights are out of the model
         self.precision = np.where(self.weight != 0, np.reshape(known, self.weight.shape), np.inf)
         self.bias_precision = np.array([problem.bias_precision(float(b)) for b in self.bias])
-        blocks = ((Phi, label) for _, Phi, label in blocks_of(problem.Phi, problem.label))
+        blocks = ((Phi, observed) for _, Phi, observed in blocks_of(problem))
         self.at = self.weight, self.bias, self.precision, self.bias_precision
-        self.model = QuadraticModel(*self.at).over(blocks, problem.likelihood)
+        self.model = QuadraticModel(*self.at).over(blocks)
 
     @cached_property
     def values_of_row(self) -> Index:
@@ -211,26 +211,24 @@ class _Mode:
 
     def predictions(self, latent: Array) -> LeaveOneOut:
         """Return latent values, shape (n_obs, n_scores), with their log densities."""
-        values, label = self.shaped(latent), self.problem.label
-        label = self.problem.Phi.rows.label if label is None else label
-        return LeaveOneOut(values, self.problem.likelihood.log_density(values, label))
+        values = self.shaped(latent)
+        return LeaveOneOut(values, self.problem.observed.log_density(values))
 
-    def terms(self, Phi: Array, label: NDArray[Any]) -> tuple[Array, Array, Array]:
+    def terms(self, Phi: Array, observed: ObservedRows) -> tuple[Array, Array, Array]:
         """Return latent values, slopes and minus the second derivatives of some rows."""
-        latent, likelihood = Phi @ self.weight + self.bias, self.problem.likelihood
-        slope = likelihood.terms(latent, label).slope
-        return latent, slope, likelihood.hessian(self.shaped(latent), label)
+        latent = Phi @ self.weight + self.bias
+        return latent, observed.terms(latent).slope, observed.hessian(self.shaped(latent))
 
     def held_out(self) -> tuple[Array, Array]:
         """Return held-out latent values of all rows by the formula, and how far each has moved."""
         parts = []
-        for rows, Phi, label in blocks_of(self.problem.Phi, self.problem.label, _ROWS):
-            latent, slope, hessian = self.terms(Phi, label)
+        for rows, Phi, observed in blocks_of(self.problem, _ROWS):
+            latent, slope, hessian = self.terms(Phi, observed)
             spread, shift = _spread(self.model, Phi, self.values_of_row[rows])
             right = shift - np.einsum("icd,id->ic", spread, slope)
             moved = np.linalg.solve(np.eye(latent.shape[1]) - spread @ hessian, right[:, :, None])
             parts.append((latent + moved[:, :, 0], moved[:, :, 0]))
-        latents, moved = (np.concatenate(each) for each in zip(*parts, strict=True))
+        latents, moved = (np.concatenate(values) for values in zip(*parts, strict=True))
         return latents, moved
 
     @cached_property
@@ -258,8 +256,10 @@ def _spread(model: QuadraticModel, Phi: Array, fixed: Index) -> tuple[Array, Arr
     common, which labels do not know and whose variance may be any, is left out of one J of J G J'.
     """
     size, known = len(model.root), (fixed >= 0)[:, None, :]
-    solved = [model.solved(c, one) for c, one in enumerate(model.designs(Phi))]
-    columns = np.stack([np.pad(each, ((size - len(each), 0), (0, 0))).T for each in solved], axis=2)
+    solved = [model.solved(c, design) for c, design in enumerate(model.designs(Phi))]
+    columns = np.stack(
+        [np.pad(block, ((size - len(block), 0), (0, 0))).T for block in solved], axis=2
+    )
     Q, R = np.linalg.qr(np.where(known, model.root[:, fixed].transpose(1, 0, 2), 0.0))
     within = (Q * known).transpose(0, 2, 1) @ columns
     value = np.where(fixed >= 0, model.value[fixed], 0.0)[:, :, None]
@@ -305,7 +305,7 @@ class _HeldOutObjectives:
     def __init__(self, mode: _Mode, curved: QuadraticModel) -> None:
         self.mode, self.curved, problem = mode, curved, mode.problem
         self.Phi = with_constant(problem.Phi)
-        _, self.slope, self.hessian = mode.terms(problem.Phi, problem.label)
+        _, self.slope, self.hessian = mode.terms(problem.Phi, problem.observed)
         prior = problem.hyperprior
         penalty = prior.penalty if mode.given is None else 0.0
         at_mode = np.vstack([mode.weight, mode.bias])
@@ -331,7 +331,9 @@ class _HeldOutObjectives:
         self.outside = ~np.isfinite(np.vstack([mode.precision, mode.bias_precision]))
         basis, score = self.outside.nonzero()
         designs = enumerate(curved.designs(problem.Phi))
-        parts = [one.T @ (self.hessian[:, c, score] * self.Phi[:, basis]) for c, one in designs]
+        parts = [
+            design.T @ (self.hessian[:, c, score] * self.Phi[:, basis]) for c, design in designs
+        ]
         tie, alone = np.concatenate(parts), self.curvature[self.outside]
         self.following = -_solve_fixed(curved, np.zeros((len(basis), 0), dtype=np.intp), tie)
         self.curvature[self.outside] += np.einsum("ij,ij->j", tie, self.following)
@@ -387,8 +389,8 @@ class _HeldOutObjectives:
         basis, score = self.outside.nonzero()
         reach, without = np.zeros((len(basis), *more.shape[:2])), self.hessian[rows] @ more
         reach[np.arange(len(basis)), :, score] = self.Phi[rows, basis].T
-        for c, one in enumerate(self.curved.designs(self.mode.problem.Phi[rows])):
-            reach[:, :, c] += (one @ self.following[self.curved.part(c)]).T
+        for c, design in enumerate(self.curved.designs(self.mode.problem.Phi[rows])):
+            reach[:, :, c] += (design @ self.following[self.curved.part(c)]).T
         cut = np.einsum("jrc,rcd,jrd->jr", reach, without, reach, optimize=True)
         curvature = np.maximum(self.curvature[self.outside][:, None] - cut, self.least)
         entering = np.zeros(slope.shape)
@@ -413,7 +415,7 @@ class _HeldOutObjectives:
     def _row_gradients(self, rows: slice, slope: Array) -> Array:
         """Return J_i' slope, shape (n_values, n_rows), of slopes in the latent values, (n_rows, n_scores)."""
         designs = self.curved.designs(self.mode.problem.Phi[rows])
-        return np.concatenate([(one * slope[:, c, None]).T for c, one in enumerate(designs)])
+        return np.concatenate([(design * slope[:, c, None]).T for c, design in enumerate(designs)])
 
     def _unpacked(self, values: Array) -> Array:
         """Return the model's values as weights and biases, zeros where they are not in the model."""
@@ -426,7 +428,7 @@ class _HeldOutObjectives:
         mode, problem, prior = self.mode, self.mode.problem, self.mode.problem.hyperprior
         _, n_scores, n_rows = at.shape
         by_row = mode.shaped(self._latents(at).transpose(0, 2, 1).reshape(-1, n_scores))
-        score = problem.likelihood.score(by_row, np.repeat(problem.label, n_rows, axis=0))
+        score = problem.observed[np.repeat(np.arange(len(self.Phi)), n_rows)].score(by_row)
         score = score.reshape(-1, n_rows, n_scores).transpose(0, 2, 1).copy()
         score[np.arange(rows.start, rows.stop), :, np.arange(n_rows)] = 0.0
         out = (score.reshape(len(score), -1).T @ self.Phi).T.reshape(at.shape)

@@ -84,9 +84,9 @@ def fit_hyperparameters(
         if marginal:
             return "log_marginal", log_marginal(here, mode) + float(x.sum()), 0.0
         here = here if here.moves is None else here.given(width=mode.width)
-        found = leave_one_out(here, mode.weight, mode.bias, rows)
+        held_out = leave_one_out(here, mode.weight, mode.bias, rows)
         away = 0.5 * (x[0] - first[0]) / SCALE_SPREAD  # the scale is the root of d / c
-        return "elpd_loo", float(found.log_density.sum()), -0.5 * away**2
+        return "elpd_loo", float(held_out.log_density.sum()), -0.5 * away**2
 
     return _estimated(fit, criterion, np.array(first), options, callback)
 
@@ -111,7 +111,7 @@ def fit_own_hyperparameters(
     -------
     OwnResult
     """
-    unknown = [k for k, each in enumerate(problem.blocks) if len(each.rate) and not each.signed]
+    unknown = [k for k, block in enumerate(problem.blocks) if len(block.rate) and not block.signed]
     if not unknown:
         return fit_own_terms(problem, values, options, callback)
 
@@ -176,6 +176,6 @@ def log_marginal(problem: Problem, mode: EMResult) -> float:
     of_weight = of_weight * prior.weight_precision(weight)
     of_bias = of_bias * [problem.bias_precision(float(b)) for b in bias]
     model = QuadraticModel(weight, bias, of_weight, of_bias)
-    H = model.over([(problem.Phi, problem.label)], problem.likelihood)
+    H = model.over([(problem.Phi, problem.observed)])
     volume = _HALF_LOG_2PI * len(H.scale) - np.log(H.factor.diagonal() / H.scale).sum()
     return mode.log_posterior + float(volume)

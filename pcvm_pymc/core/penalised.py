@@ -96,9 +96,8 @@ class _Penalised:
 
     def objective(self, value: Array) -> float:
         """Return the log posterior up to a constant."""
-        likelihood, label = self.problem.likelihood, self.problem.label
         latent = self.Phi @ (value[:, 0] if self.problem.n_scores == 1 else value)
-        log_likelihood = likelihood.log_density(latent, label).sum()
+        log_likelihood = self.problem.observed.log_density(latent).sum()
         used = value != 0
         ridge = 0.5 * float((self.ridge[used] * value[used] ** 2).sum())
         return float(log_likelihood) - float((self.penalty * np.abs(value)).sum()) - ridge
@@ -108,8 +107,8 @@ class _Penalised:
 
         If `enters`, one zero has a side, too.
         """
-        likelihood, label = self.problem.likelihood, self.problem.label
-        slope = self.Phi.T @ likelihood.terms(self.Phi @ value, label).slope
+        observed = self.problem.observed
+        slope = self.Phi.T @ observed.terms(self.Phi @ value).slope
         side = np.sign(value)
         excess = np.abs(slope) - self.penalty
         excess[(value != 0) | (slope * self.sign < 0) | np.isinf(self.ridge)] = 0.0
@@ -119,7 +118,7 @@ class _Penalised:
         ridge = np.where((side != 0) | (self.penalty == 0), self.ridge, np.inf)
         nothing = np.zeros(value.shape[1])
         model = QuadraticModel(value, nothing, ridge, np.full(len(nothing), np.inf))
-        model.over([(self.Phi, label)], likelihood)
+        model.over([(self.Phi, observed)])
         slope -= self.penalty * side + np.where(np.isfinite(ridge), ridge, 0.0) * value
         step = cho_solve((model.factor, True), model.scale * model.pack(slope, nothing))
         out = np.zeros(value.shape)

@@ -39,8 +39,8 @@ def log_class_probability(likelihood: Likelihood, latent: Array) -> Array:
         return np.column_stack([likelihood.log_density(latent, sign * ones) for sign in (-1, 1)])
     if likelihood.n_scores > 1:
         numbers = range(latent.shape[1])
-        each = [likelihood.log_density(latent, np.full(len(latent), c)) for c in numbers]
-        return log_normalised(np.column_stack(each))
+        densities = [likelihood.log_density(latent, np.full(len(latent), c)) for c in numbers]
+        return log_normalised(np.column_stack(densities))
     # all machines may say no
     return log_normalised(np.column_stack([likelihood.log_density(f, ones) for f in latent.T]))
 
@@ -84,13 +84,13 @@ def probability_interval(
     tails = 0.5 * (1.0 - probability), 0.5 * (1.0 + probability)
     n_scores = parts[0].mean.shape[1]
     if n_scores == 1:  # one class' probability rises with the latent function, the other's falls
-        shares = np.array([each.share for each in parts])
-        mean = np.column_stack([each.mean[:, 0] for each in parts])
-        sd = np.sqrt(np.column_stack([each.covariance[:, 0, 0] for each in parts]))
+        shares = np.array([part.share for part in parts])
+        mean = np.column_stack([part.mean[:, 0] for part in parts])
+        sd = np.sqrt(np.column_stack([part.covariance[:, 0, 0] for part in parts]))
         ends = [_quantile(shares, mean, sd, tail) for tail in tails]
         both = [class_probability(likelihood, end) for end in ends]
         return np.sort(np.stack(both, axis=-1), axis=-1)
-    cuts = np.round(_DRAWS * np.cumsum([0.0, *(each.share for each in parts)])).astype(int)
+    cuts = np.round(_DRAWS * np.cumsum([0.0, *(part.share for part in parts)])).astype(int)
     normals = np.split(np.random.default_rng(0).standard_normal((cuts[-1], n_scores)), cuts[1:-1])
     each_part = []
     for part, normal in zip(parts, normals, strict=True):
@@ -102,8 +102,8 @@ def probability_interval(
         each_part.append(part.mean + np.einsum("ncd,sd->snc", root, normal))
     draws = np.concatenate(each_part)
     flat = class_probability(likelihood, draws.reshape(-1, n_scores))
-    found = np.quantile(flat.reshape(draws.shape), tails, axis=0)
-    return np.moveaxis(found, 0, -1)
+    limits = np.quantile(flat.reshape(draws.shape), tails, axis=0)
+    return np.moveaxis(limits, 0, -1)
 
 
 def student_t_interval(likelihood: Any, mean: Array, variance: Array, probability: float) -> Array:

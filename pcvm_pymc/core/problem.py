@@ -1,4 +1,4 @@
-"""What every solver is given: basis functions, targets, and the pieces of a system."""
+"""What every solver is given: basis functions, rows with weights, and the pieces of a system."""
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -7,9 +7,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, Normal, Probit, RowTerms
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.row_weights import Weighted, row_weight, weighted_target
+from pcvm_pymc.core.pieces.row_weights import against_rest, times_weight
 
 
 class Status(Enum):
@@ -65,7 +65,7 @@ class Values(NamedTuple):
 
 
 class Ended:
-    """What the result of every solver says by its fields ``status`` and ``n_iter``."""
+    """How a solver's iteration ended, by its result's fields ``status`` and ``n_iter``."""
 
     status: Status
     n_iter: int
@@ -130,8 +130,109 @@ class EMResult(Ended):
 
 
 @dataclass(frozen=True)
+class ObservedRows:
+    """Targets under a likelihood, in rows that count by weights: a row of weight two is the row twice.
+
+    A likelihood has the values of rows that count once; its methods here multiply them by the weights.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    target : ndarray, shape (n_obs,)
+        Labels -1. and +1., numbers of classes, or numbers, as the likelihood has them.
+    weight : ndarray, shape (n_obs,), optional
+        How often each row counts; None for once.
+    """
+
+    likelihood: Likelihood
+    target: NDArray[Any]
+    weight: Array | None = None
+
+    @classmethod
+    def of(
+        cls,
+        likelihood: Likelihood,
+        target: NDArray[Any],
+        weight: Array | None = None,
+        noise: Array | None = None,
+    ) -> "ObservedRows":
+        """Return rows with weights, and with a known noise where it is given.
+
+        In its exponent a row of noise s_i is one of noise s that counts ``(s / s_i)^2`` times. With s the
+        geometric mean of all s_i, rows that count once have the same normalising constants.
+
+        Parameters
+        ----------
+        likelihood : Likelihood
+        target : ndarray, shape (n_obs,)
+        weight : ndarray, shape (n_obs,), optional
+            How often each row counts.
+        noise : ndarray, shape (n_obs,), optional
+            Known standard deviation of each row's normal noise.
+        """
+        if noise is None:
+            return cls(likelihood, target, weight)
+        count = np.ones(len(noise)) if weight is None else weight
+        middle = float(np.exp(np.average(np.log(noise), weights=count)))
+        normal = Normal(middle, n_obs=float(count.sum()))
+        return cls(normal, target, count * (middle / noise) ** 2)
+
+    def __getitem__(self, rows: Any) -> "ObservedRows":
+        """Return some of the rows."""
+        weight = None if self.weight is None else self.weight[rows]
+        return ObservedRows(self.likelihood, self.target[rows], weight)
+
+    def copies(self, n: int) -> "ObservedRows":
+        """Return all rows so many times, one copy after the other."""
+        weight = None if self.weight is None else np.tile(self.weight, n)
+        return ObservedRows(self.likelihood, np.tile(self.target, n), weight)
+
+    @property
+    def n_obs(self) -> float:
+        """How many targets there are: the likelihood's number, the sum of the weights, or the rows."""
+        known = getattr(self.likelihood, "n_obs", None)
+        return known or (len(self.target) if self.weight is None else float(self.weight.sum()))
+
+    def log_density(self, latent: Array) -> Array:
+        """Return the log density of each row's target, shape (n_obs,)."""
+        return times_weight(self.weight, self.likelihood.log_density(latent, self.target))
+
+    def log_likelihood(self, latent: Array) -> float:
+        """Return the log density, summed over the rows."""
+        likelihood: Any = self.likelihood
+        if self.weight is None:
+            return float(likelihood.log_likelihood(latent, self.target))
+        if not likelihood.is_quadratic:
+            return float(self.weight @ likelihood.log_density(latent, self.target))
+        root = np.sqrt(self.weight)  # normal rows of a known number: the weights may sum to another
+        counted = replace(likelihood, n_obs=self.n_obs)
+        return float(counted.log_likelihood(root * latent, root * self.target))
+
+    def score(self, latent: Array) -> Array:
+        """Return the slope of each row's log density in its latent values, shape of `latent`."""
+        return times_weight(self.weight, self.likelihood.score(latent, self.target))
+
+    def curvature(self, latent: Array) -> Array:
+        """Return the downward curvature of each row, shape (n_obs,)."""
+        return times_weight(self.weight, self.likelihood.curvature(latent, self.target))
+
+    def hessian(self, latent: Array) -> Array:
+        """Return minus the second derivatives of each row, shape (n_obs, n_scores, n_scores)."""
+        return times_weight(self.weight, self.likelihood.hessian(latent, self.target))
+
+    def value_and_score(self, latent: Array) -> tuple[Array, Array]:
+        """Return log density and slope of each row together, to about 1e-4."""
+        value, slope = self.likelihood.value_and_score(latent, self.target)
+        return times_weight(self.weight, value), times_weight(self.weight, slope)
+
+    def terms(self, latent: Array, *, rough: bool = False) -> RowTerms:
+        """Return log density, slope and curvature at latent values of shape (n_obs, n_scores)."""
+        return self.likelihood.terms(latent, self.target, rough=rough).weighted(self.weight)
+
+
+@dataclass(frozen=True)
 class Problem:
-    """What a fit is given.
+    """A model of labelled rows for all solvers: basis functions, labels, weights, signs, prior, likelihood.
 
     Attributes
     ----------
@@ -139,8 +240,8 @@ class Problem:
         Basis functions at the training inputs. EM also takes a `pcvm_pymc.core.design.StreamedDesign`,
         computed in chunks of rows.
     label : ndarray, shape (n_obs,)
-        Labels -1. and +1., numbers of classes, or targets, as the likelihood has them. Of `weighted` rows
-        shape (n_obs, 2), and their weights.
+        Labels -1. and +1., numbers of classes, or targets, as the likelihood has them. None where the design
+        is streamed: its rows have labels and weights.
     sign : ndarray, shape (n_basis,), or (n_basis, n_scores) for several scores, or None
         Sign of each weight, -1. or +1. None leaves the weights free.
     hyperprior : Hyperprior, Laplace or HalfHorseshoe
@@ -156,6 +257,8 @@ class Problem:
         The basis functions as a function of the width, which EM and Gibbs may then move.
     log_hyper_density : float
         Log density of what is unknown and stands where `given` has put it; part of the log posterior.
+    row_weight : ndarray, shape (n_obs,), optional
+        How often each row counts: a row of weight two is the row twice. None for once.
     """
 
     Phi: Any
@@ -168,6 +271,7 @@ class Problem:
     width: Any = 1.0
     moves: Any = None
     log_hyper_density: float = 0.0
+    row_weight: Array | None = None
 
     def __post_init__(self) -> None:
         if self.bias not in ("prior", "free", "none"):
@@ -176,15 +280,35 @@ class Problem:
         if self.sign is not None and np.shape(self.sign) != shape:
             raise ValueError(f"sign has shape {np.shape(self.sign)}; needed {shape}")
 
-    def weighted(self, weight: Array | None) -> "Problem":
-        """Return the problem whose rows count by weights, shape (n_obs,); itself for None.
+    @property
+    def observed(self) -> ObservedRows:
+        """The rows, in memory or an array in chunks: labels under the likelihood, with their weights."""
+        if self.label is not None:
+            return ObservedRows(self.likelihood, self.label, self.row_weight)
+        return ObservedRows(self.likelihood, self.Phi.rows.label, self.Phi.rows.weight)
 
-        A weight of two is the row twice. Rows in chunks bring their own (`weighted_target`).
-        """
-        if weight is None:
-            return self
-        label = None if self.label is None else weighted_target(self.label, weight)
-        return replace(self, label=label, likelihood=Weighted(self.likelihood))
+    def part(self, rows: Any, columns: Any) -> "Problem":
+        """Return the problem of some rows and some basis functions, as they are."""
+        sign = None if self.sign is None else self.sign[columns]
+        some, Phi = self.observed[rows], self.Phi[:, columns][rows]
+        how: dict[str, Any] = {"label": some.target, "row_weight": some.weight, "sign": sign}
+        return replace(self, Phi=Phi, moves=None, **how)
+
+    def against_rest(self, number: int, likelihood: Likelihood | None = None) -> "Problem":
+        """Return the problem of one class, by its number, against the rest; under the probit by default."""
+        Phi, label = self.Phi, self.label
+        if label is None:
+            Phi = Phi.against_rest(number)
+        else:
+            label = against_rest(label, number)
+        sign = None if self.sign is None else self.sign[:, number]
+        piece = likelihood or Probit()
+        return replace(self, Phi=Phi, label=label, sign=sign, likelihood=piece)
+
+    def machines(self, n_classes: int, likelihood: Likelihood | None = None) -> list["Problem"]:
+        """Return the problems of each class against the rest, of two classes of one; itself for none."""
+        numbers = range(n_classes) if n_classes > 2 else range(1, n_classes)
+        return [self.against_rest(c, likelihood) for c in numbers] or [self]
 
     def given(self, *, d: float | None = None, width: float | None = None) -> "Problem":
         """Return the problem with an unknown d at a value, at c by default, and a width that moves no more.
@@ -209,17 +333,17 @@ class Problem:
         shape = values.rate.shape
         widths = values.width.reshape(-1, *values.width.shape[len(shape) :])
         of_one = (x.reshape(-1, *x.shape[len(shape) :]) for x in (values.weight, values.bias))
-        each = zip(*of_one, widths, strict=True)
-        flat = np.stack([self.moves.basis(at[()]) @ w + b for w, b, at in each])
+        states = zip(*of_one, widths, strict=True)
+        flat = np.stack([self.moves.basis(at[()]) @ w + b for w, b, at in states])
         return flat.reshape(*shape, *flat.shape[1:])
 
     def log_density(self, values: Values, latent: Array) -> Array:
-        """Return log densities of the rows at latent values of states, shape (..., n_obs)."""
+        """Return log densities of the rows, times their weights, in states, shape (..., n_obs)."""
         flat = latent.reshape(-1, *latent.shape[values.rate.ndim :])
         flat = flat[..., 0] if flat.shape[2] == 1 else flat
         known = [self.likelihood.with_noise(noise) for noise in values.noise.ravel().tolist()]
-        each = zip(known, flat, strict=True)
-        density = np.stack([likelihood.log_density(f, self.label) for likelihood, f in each])
+        rows = [replace(self.observed, likelihood=likelihood) for likelihood in known]
+        density = np.stack([some.log_density(f) for some, f in zip(rows, flat, strict=True)])
         return density.reshape(*values.rate.shape, -1)
 
     def log_prior(self, weight: Array, bias: Any) -> float:
@@ -235,17 +359,6 @@ class Problem:
         if self.bias == "prior":
             return float(self.hyperprior.bias_precision(bias))
         return 0.0 if self.bias == "free" else np.inf
-
-    @property
-    def row_weight(self) -> Array | None:
-        """The rows' weights; None where each counts once, and for rows in chunks."""
-        return row_weight(self.label)
-
-    @property
-    def n_obs(self) -> float:
-        """How many rows count: their number, or the sum of their weights."""
-        weight = self.row_weight
-        return len(self.label) if weight is None else float(weight.sum())
 
     @property
     def n_scores(self) -> int:

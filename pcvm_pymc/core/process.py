@@ -9,7 +9,6 @@ from scipy.special import softmax
 
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.row_weights import plain_target, row_weight
 
 MOST_ROWS = 500  # of a process: its eigenvectors take some hundredths of a second
 _AMPLITUDES = (0.1, 10.0)  # where the search starts, multiples of the targets' variance
@@ -93,7 +92,7 @@ class Process:
 
         known = [np.log(max(noise / spread, np.exp(_LOG_BOUNDS[0])))] * 2 if noise else _LOG_BOUNDS
         bounds = [_LOG_BOUNDS, known]
-        starts = ([np.log(each), np.clip(np.log(0.1), *known)] for each in _AMPLITUDES)
+        starts = ([np.log(amplitude), np.clip(np.log(0.1), *known)] for amplitude in _AMPLITUDES)
         ends = [minimize(lost, x, jac=True, bounds=bounds) for x in starts]
         amplitude, noise = spread * np.exp(min(ends, key=lambda end: float(end.fun)).x)
         return cls(kernel, X, vectors, amplitude * values + noise, target, mean, amplitude, noise)
@@ -150,7 +149,14 @@ class ProcessPosterior:
     noise: float
 
     @classmethod
-    def of(cls, Phi: Array, gram: Array, target: Array, noise: float) -> "ProcessPosterior":
+    def of(
+        cls,
+        Phi: Array,
+        gram: Array,
+        target: Array,
+        noise: float,
+        weight: Array | None = None,
+    ) -> "ProcessPosterior":
         """Return the posterior for targets of unit size.
 
         Parameters
@@ -159,15 +165,18 @@ class ProcessPosterior:
         gram : ndarray, shape (n_basis, n_basis)
             The kernel at the centres.
         target : ndarray, shape (n_obs,)
-            Of `weighted` rows shape (n_obs, 2), and their weights.
         noise : float
             Known standard deviation of the noise; NaN where it is unknown.
+        weight : ndarray, shape (n_obs,), optional
+            How often each row counts.
         """
-        y, weight = plain_target(target), row_weight(target)
-        weight = np.ones(len(y)) if weight is None else weight
+        weight = np.ones(len(target)) if weight is None else weight
         values, vectors = eigh(gram)
         kept, of_row = values > _LEAST_EIGENVALUE * values[-1], np.sqrt(weight)[:, None]
-        root, both = vectors[:, kept] / np.sqrt(values[kept]), np.column_stack([y, np.ones(len(y))])
+        root, both = (
+            vectors[:, kept] / np.sqrt(values[kept]),
+            np.column_stack([target, np.ones(len(target))]),
+        )
         A, both = of_row * (Phi @ root), of_row * both
         eigenvalues, rotation = eigh(A.T @ A)
         eigenvalues, along = np.maximum(eigenvalues, 0.0), rotation.T @ (A.T @ both)

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import jit
+from pcvm_pymc.core.problem import ObservedRows
 
 type Index = NDArray[np.intp]
 type Mask = NDArray[np.bool_]
@@ -239,16 +239,16 @@ def add_products(H: Array, designs: list[Any], hessian: Array) -> None:
     `designs` has the columns of J for each score, `hessian` minus the rows' second derivatives W, shape
     (n_rows, n_scores, n_scores).
     """
-    ends = np.cumsum([0, *(each.shape[1] for each in designs)])
-    for c, one in enumerate(designs):
+    ends = np.cumsum([0, *(design.shape[1] for design in designs)])
+    for c, design in enumerate(designs):
         for k, other in enumerate(designs[: c + 1]):
             block = H[ends[c] : ends[c + 1], ends[k] : ends[k + 1]]
-            weight = hessian[:, c, k, None].astype(one.dtype, copy=False)
+            weight = hessian[:, c, k, None].astype(design.dtype, copy=False)
             if c == k and weight.min(initial=0.0) >= 0.0:  # NumPy takes a symmetric product here
-                root = one * np.sqrt(weight)
+                root = design * np.sqrt(weight)
                 block += (root.T @ root).T
             else:
-                block += (one * weight).T @ other
+                block += (design * weight).T @ other
 
 
 @jit
@@ -317,7 +317,7 @@ class QuadraticModel:
 
     def __init__(self, weight: Array, bias: Array, precision: Array, bias_precision: Array) -> None:
         self.weight, self.bias = weight, bias
-        self.columns = [np.flatnonzero(np.isfinite(each)) for each in precision.T]
+        self.columns = [np.flatnonzero(np.isfinite(column)) for column in precision.T]
         self.has_bias = np.isfinite(bias_precision)
         self.ends = np.cumsum([0, *(np.isfinite(precision).sum(axis=0) + self.has_bias)])
         ridge = self.pack(precision, bias_precision)
@@ -325,16 +325,16 @@ class QuadraticModel:
         self.scale = 1.0 / np.sqrt(np.where(self.is_ridged, ridge, 1.0))
         self.value = self.pack(weight, bias) / self.scale
 
-    def over(self, blocks: Iterable[tuple[Array, Any]], likelihood: Likelihood) -> Self:
-        """Return the model itself, factored, with the curvature of the rows in blocks of them."""
+    def over(self, blocks: Iterable[tuple[Array, ObservedRows]]) -> Self:
+        """Return the model itself, factored, with the curvature of the rows in blocks: bases and targets."""
         H = np.zeros((len(self.value), len(self.value)), order="F")
         self.factor = H
         if not len(H):  # an empty model without a bias
             return self
-        for Phi, label in blocks:
+        for Phi, observed in blocks:
             latent = Phi @ self.weight + self.bias
             latent = latent[:, 0] if latent.shape[1] == 1 else latent
-            add_products(H, self.designs(Phi), likelihood.hessian(latent, label))
+            add_products(H, self.designs(Phi), observed.hessian(latent))
         H[np.diag_indices(len(H))] += np.where(self.is_ridged, 1.0, _FLAT)
         self.factor, failed = lapack.dpotrf(H, lower=1)
         if failed:  # a flat bias where every row is certain, and rounding
@@ -365,9 +365,9 @@ class QuadraticModel:
         """Return the design of each score at some rows, times `scale`; the last column is the bias'."""
         out = []
         for c, columns in enumerate(self.columns):
-            one = np.column_stack([Phi[:, columns], np.ones((len(Phi), int(self.has_bias[c])))])
-            one *= self.scale[self.part(c)]
-            out.append(one)
+            design = np.column_stack([Phi[:, columns], np.ones((len(Phi), int(self.has_bias[c])))])
+            design *= self.scale[self.part(c)]
+            out.append(design)
         return out
 
     @cached_property
@@ -393,9 +393,9 @@ class QuadraticModel:
         """Return mean, shape (n, n_scores), and covariance, shape (n, n_scores, n_scores), at new rows."""
         columns = [self.solved(c, design) for c, design in enumerate(self.designs(Phi))]
         out = np.empty((len(Phi), len(columns), len(columns)))
-        for i, one in enumerate(columns):
+        for i, column in enumerate(columns):
             for j, other in enumerate(columns[: i + 1]):
-                n = min(len(one), len(other))  # without the zeros above
-                parts = one[len(one) - n :], other[len(other) - n :]
+                n = min(len(column), len(other))  # without the zeros above
+                parts = column[len(column) - n :], other[len(other) - n :]
                 out[:, i, j] = out[:, j, i] = np.einsum("ij,ij->j", *parts)
         return Phi @ self.weight + self.bias, out

@@ -1,6 +1,7 @@
 """Kernel validity: how far kernels may shift before the likelihood falls (Kropotov et al. 2006)."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,7 @@ from pcvm_pymc.core.pieces.kernels import RBF, MatrixRBF
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.row_weights import row_weight
-from pcvm_pymc.core.problem import EMResult, Problem
+from pcvm_pymc.core.problem import EMResult, ObservedRows, Problem
 from pcvm_pymc.core.quadratic import QuadraticModel
 
 _LOG_HALF_SQRT_2PI = 0.5 * np.log(np.pi / 2.0)
@@ -118,6 +118,7 @@ def kernel_validity(
     kernel: RBF | MatrixRBF,
     likelihood: Likelihood,
     centres: Array | None = None,
+    row_weight: Array | None = None,
 ) -> Validity:
     """Return the validity of RBF kernels.
 
@@ -136,6 +137,8 @@ def kernel_validity(
     likelihood : Likelihood
     centres : ndarray, shape (n_basis, n_features), optional
         Default: the rows of `X`.
+    row_weight : ndarray, shape (n_obs,), optional
+        How often each row counts.
 
     Notes
     -----
@@ -143,17 +146,16 @@ def kernel_validity(
     and in feet. It is measured here in standard deviations of the feature, and features that do not
     vary have no part in it.
     """
-    active = np.flatnonzero(weight)
-    each = row_weight(target)
-    middle = np.average(X, axis=0, weights=each)
-    spread = np.sqrt(np.average((X - middle) ** 2, axis=0, weights=each))
+    active, observed = np.flatnonzero(weight), ObservedRows(likelihood, target, row_weight)
+    middle = np.average(X, axis=0, weights=row_weight)
+    spread = np.sqrt(np.average((X - middle) ** 2, axis=0, weights=row_weight))
     varies = np.ptp(X, axis=0) > 0
     known = (X if centres is None else centres)[active], weight[active], kernel
-    score, curvature = likelihood.score(latent, target), likelihood.curvature(latent, target)
+    score, curvature = observed.score(latent), observed.curvature(latent)
     a, b = centre_derivatives(X, *known, score=score, curvature=curvature)
     stability = log_stability(a, b)[:, varies] - np.log(spread[varies])
     counts = determined > 0  # a kernel that the data say nothing about may be as stable as it likes
-    value = likelihood.log_likelihood(latent, target)
+    value = observed.log_likelihood(latent)
     total = value + float(determined[counts] @ stability[counts].sum(axis=1))
     return Validity(total, value, determined, stability, active)
 
@@ -186,11 +188,10 @@ def rvm_validity(
     stability for RBF kernel selection in relevance vector machines for classification", eqs. 12-15,
     corrected: see `log_stability` and `kernel_validity`; in eq. 7, of Sigma, the sign of the curvature.
     """
-    determined = 1.0 - result.alpha[result.active] * np.diag(result.covariance)[:-1]
-    target, likelihood = problem.given
-    determined = np.clip(determined, 0.0, 1.0)[result.weight[result.active] != 0]
-    fit, known = (target, result.weight, result.latent), likelihood.with_noise(result.noise)
-    return kernel_validity(X, *fit, determined, kernel=kernel, likelihood=known, centres=centres)
+    fit = problem.target, result.weight, result.latent, result.determined
+    known, weight = problem.likelihood.with_noise(result.noise), problem.row_weight
+    how: dict[str, Any] = {"kernel": kernel, "likelihood": known, "centres": centres}
+    return kernel_validity(X, *fit, row_weight=weight, **how)
 
 
 def pcvm_validity(
@@ -230,10 +231,11 @@ def pcvm_validity(
     every = np.where(np.square(result.weight) > 0, result.weight, 0.0)  # or it underflows
     active = np.flatnonzero(every)
     points, weight, kernel = X if centres is None else centres, every[active], RBF(result.width)
-    rows, bias = [(kernel(X, points[active]), problem.label)], np.array([result.bias])
+    rows, bias = [(kernel(X, points[active]), problem.observed)], np.array([result.bias])
     precision = prior.weight_precision(weight)[:, None]
     of_bias = np.array([problem.bias_precision(result.bias)])
-    model = QuadraticModel(weight[:, None], bias, precision, of_bias).over(rows, likelihood)
+    model = QuadraticModel(weight[:, None], bias, precision, of_bias).over(rows)
     determined = np.clip(1.0 - np.diag(model.inverse)[: len(active)], 0.0, 1.0)
     fit = problem.label, every, result.latent, determined
-    return kernel_validity(X, *fit, kernel=kernel, likelihood=likelihood, centres=centres)
+    how: dict[str, Any] = {"kernel": kernel, "likelihood": likelihood, "centres": centres}
+    return kernel_validity(X, *fit, row_weight=problem.row_weight, **how)

@@ -22,7 +22,7 @@ from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.kernels import KernelPiece, Radial, as_kernel, median_distance
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
-from pcvm_pymc.core.pieces.row_weights import plain_target
+from pcvm_pymc.core.pieces.row_weights import times_weight
 from pcvm_pymc.core.pieces.transforms import View, Viewed, ranks_of
 from pcvm_pymc.core.probabilities import log_normalised
 from pcvm_pymc.core.problem import EMResult, Problem
@@ -36,7 +36,7 @@ from pcvm_pymc.estimators.candidates import (
 )
 from pcvm_pymc.estimators.estimation import Estimation
 from pcvm_pymc.estimators.features import Metric
-from pcvm_pymc.estimators.formulation import Formulation, against_rest, loosened
+from pcvm_pymc.estimators.formulation import Formulation, loosened
 from pcvm_pymc.estimators.refits import choose_on_a_line
 from pcvm_pymc.estimators.training import FOLDS, Fold, TrainingData
 
@@ -73,11 +73,9 @@ def held_out(
     latent = np.empty_like(result.latent)
     for train, test in folds:
         columns = centres.columns_of(train)
-        sign, label = centres.signs_of(columns), np.asarray(problem.label)[train]
-        Phi = problem.Phi[:, columns]
-        fit = fit_em(replace(problem, Phi=Phi[train], label=label, sign=sign), None, options)
-        latent[test] = Phi[test] @ fit.weight + fit.bias
-    return LeaveOneOut(latent, problem.likelihood.log_density(latent, problem.label))
+        fit = fit_em(problem.part(train, columns), None, options)
+        latent[test] = problem.Phi[:, columns][test] @ fit.weight + fit.bias
+    return LeaveOneOut(latent, problem.observed.log_density(latent))
 
 
 def score_of_rows(formulation: Formulation, folds: Sequence[Fold] = ()) -> Score:
@@ -105,7 +103,7 @@ def score_class_by_class(formulation: Formulation) -> Score:
         start = start_near(near, joint)
         fits, yes = [], []
         for c in range(joint.n_scores):
-            problem = against_rest(joint, c)
+            problem = joint.against_rest(c)
             one = None if start is None else Start(start.weight[:, c], float(start.bias[c]))
             fit = fit_em(problem, one, options)
             loo = leave_one_out(problem, fit.weight, fit.bias, formulation.centres.rows)
@@ -114,9 +112,8 @@ def score_class_by_class(formulation: Formulation) -> Score:
         weight = np.column_stack([each.weight for each in fits])
         result = replace(fits[0], weight=weight, bias=np.array([each.bias for each in fits]))
         log_probability = log_normalised(np.column_stack(yes))
-        number = plain_target(joint.label).astype(int)
-        density = log_probability[np.arange(len(number)), number]
-        density = density if joint.row_weight is None else joint.row_weight * density
+        density = log_probability[np.arange(len(joint.label)), joint.label.astype(int)]
+        density = times_weight(joint.row_weight, density)
         return replace(candidate, result=result, loo=LeaveOneOut(log_probability, density))
 
     return score

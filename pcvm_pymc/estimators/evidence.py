@@ -36,7 +36,7 @@ from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.estimators.base import MANY_BYTES, NESTED
 from pcvm_pymc.estimators.chooser import choose
 from pcvm_pymc.estimators.estimation import Estimation, refuse
-from pcvm_pymc.estimators.formulation import ROUGH, Formulation, against_rest, loosened
+from pcvm_pymc.estimators.formulation import ROUGH, Formulation, loosened
 from pcvm_pymc.estimators.predictors import Moments, Predictor
 from pcvm_pymc.estimators.training import TrainingData
 
@@ -57,8 +57,8 @@ def score_width(formulation: Formulation, criterion: str, at: Mapping[str, Any])
     X, points = formulation.data.X, formulation.centres.points
     likelihood, each = formulation.likelihood, [formulation.at(at)]
     if likelihood.n_scores > 1:
-        classes = range(likelihood.n_scores)
-        each = [replace(against_rest(each[0], c), bias="prior", shared=False) for c in classes]
+        joint = replace(each[0], bias="prior", shared=False)
+        each = [joint.against_rest(c) for c in range(likelihood.n_scores)]
     if criterion == "validity" and formulation.centres.sign is not None:
         by_em = likelihood.n_scores == 1 and isinstance(formulation.options, EMOptions)
         options = formulation.options if by_em else EMOptions()
@@ -70,7 +70,10 @@ def score_width(formulation: Formulation, criterion: str, at: Mapping[str, Any])
         lacking = f"there is no relevance vector machine with likelihood={likelihood.name!r}"
         raise ValueError(f"{lacking} to score a width by; choose it by 'cv' or 'validity'")
     rough = EvidenceOptions(tol=ROUGH["evidence"])
-    machines = [EvidenceProblem(one.Phi, one.label, one.likelihood) for one in each]
+    machines = [
+        EvidenceProblem(one.Phi, one.label, one.likelihood, row_weight=one.row_weight)
+        for one in each
+    ]
     where = X, points, formulation.kernel_at(at)
     return sum(_scored(one, criterion, *where, options=rough) for one in machines)
 
@@ -313,17 +316,16 @@ class Evidence(Estimation):
         With a `chunk` of rows it is that of the triangular factor, made chunk by chunk.
         """
         if data.stream is not None:
-            design = StreamedDesign(data.stream.against_rest(1), points, kernel)
+            design = StreamedDesign(data.stream, points, kernel).against_rest(1)
             return EvidenceProblem(design, np.empty(0), self.model._likelihood())
         if is_classifier(self.model):
             data = replace(data, label=2.0 * data.label - 1.0)
-        likelihood, target = data.observed(self.model._likelihood())
+        seen = data.observed(self.model._likelihood())
         if chunk:
             parts = row_blocks(len(data.X), chunk)
-            blocks = ((kernel(data.X[i], points), target[i]) for i in parts)
-            return rotated_problem(blocks, likelihood)
+            return rotated_problem((kernel(data.X[rows], points), seen[rows]) for rows in parts)
         Phi: Any = ComputedBases(data.X, points, kernel, limit) if limit else kernel(data.X, points)
-        return EvidenceProblem(Phi, target, likelihood)
+        return EvidenceProblem(Phi, seen.target, seen.likelihood, row_weight=seen.weight)
 
     def solved(self, problem: EvidenceProblem) -> EvidenceResult:
         """Return the machine of the highest evidence."""

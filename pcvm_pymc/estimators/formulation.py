@@ -19,12 +19,11 @@ from pcvm_pymc.core.pieces.kernels import (
     squared_distances,
     width_bounds,
 )
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
+from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import chunk_rows, has_room_for_coupled, threads
-from pcvm_pymc.core.pieces.row_weights import Weighted, majority_label
-from pcvm_pymc.core.pieces.row_weights import against_rest as labels_against_rest
+from pcvm_pymc.core.pieces.row_weights import majority_label
 from pcvm_pymc.core.pieces.transforms import Viewed
 from pcvm_pymc.core.pieces.validation import is_real, is_unknown, shown
 from pcvm_pymc.core.problem import EMResult, Problem, Status
@@ -99,7 +98,7 @@ class Formulation:
         if rows is None:
             size = (n_basis, data.X.shape[1], n_jobs, n_scores)
             chunk = chunk_rows(np.inf if limit is None else limit, *size, coupled=coupled)
-            rows = ArrayRows(data.X, data.target, chunk, n_jobs)
+            rows = ArrayRows(data.X, data.label, chunk, n_jobs, data.weight)
         return replace(self, rows=rows, single=single, coupled=coupled)
 
     def for_many_widths(self) -> "Formulation":
@@ -135,12 +134,13 @@ class Formulation:
         """Return the problem at named hyperparameters; `moves` lets EM move the width of the RBF."""
         centres, kernel, width = self.centres, self.kernel_at(at), at["width"]
         label: Any = self.data.label
+        weight = self.data.weight
         how: dict[str, Any] = {"bias": self.bias, "shared": self.shared, "width": width}
         if self.rows is not None:
-            majority = majority_label(label, self.data.weight)
+            majority = majority_label(label, weight)
             pieces = centres.points, kernel, self.single, majority, self.coupled
             Phi: Any = StreamedDesign(self.rows, *pieces)
-            label = None
+            label = weight = None
         elif moves:
             squared = squared_distances(self.data.X, centres.points)
             how["moves"] = WidthMoves(squared, width_bounds(self.data.X))
@@ -149,8 +149,8 @@ class Formulation:
             Phi = kernel.of_distances(self.apart.copy())
         else:
             Phi = np.ascontiguousarray(kernel(self.data.X, centres.points))
-        problem = Problem(Phi, label, centres.sign, self.prior(at["scale"]), self.likelihood, **how)
-        return problem.weighted(self.data.weight)
+        how["row_weight"] = weight
+        return Problem(Phi, label, centres.sign, self.prior(at["scale"]), self.likelihood, **how)
 
     def solved(self, problem: Problem) -> EMResult:
         """Return the posterior mode, or where the search from the bottom up ends."""
@@ -166,18 +166,6 @@ class Formulation:
             return result
         plain = BottomUpOptions(max_iter=self.options.max_iter, tol=self.options.tol)
         return fit_bottom_up(problem, plain)
-
-
-def against_rest(problem: Problem, number: int) -> Problem:
-    """Return the problem of one class against the rest under the probit, rows in memory or in chunks."""
-    Phi, label, weighted = problem.Phi, problem.label, isinstance(problem.likelihood, Weighted)
-    if label is None:
-        Phi = replace(Phi, rows=Phi.rows.against_rest(number))
-    else:
-        label = labels_against_rest(label, number)
-    sign = None if problem.sign is None else problem.sign[:, number]
-    likelihood = Weighted(Probit()) if weighted else Probit()
-    return replace(problem, Phi=Phi, label=label, sign=sign, likelihood=likelihood)
 
 
 # --- pieces by their names ---------------------------------------------------------------------

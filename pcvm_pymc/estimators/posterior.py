@@ -19,7 +19,6 @@ from pcvm_pymc.core.pieces.priors import (
     typical_size,
 )
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.row_weights import against_rest
 from pcvm_pymc.core.pieces.validation import as_seed, check_whole
 from pcvm_pymc.core.problem import Problem, Status, Values
 from pcvm_pymc.core.process import MOST_ROWS, ProcessPosterior
@@ -156,11 +155,9 @@ class Posterior(Estimation):
         model, how = self.model, self.how
         likelihood: Likelihood = model._likelihood()
         data, of_rows, middle, unit = _standardised(data, likelihood)
-        labels = [data.label]
+        rows, n_classes = data.observed(of_rows), 0
         if likelihood.targets == "labels" and model._is_multiclass:
             n_classes = len(model.classes_)
-            each_class = range(n_classes) if n_classes > 2 else range(1, 2)
-            labels = [against_rest(data.label, c) for c in each_class]
 
         # of a chain's draws, one at least; what is left by the largest remainders
         wanted, bias = how.draws * np.asarray(weights), model._bias(by_em=True)
@@ -172,10 +169,10 @@ class Posterior(Estimation):
         for kernel, share, n, seeds, of_kernel in arguments:
             Phi = np.ascontiguousarray(kernel(data.X, centres.points))
             prior, n_states = self.prior_at(Phi, centres.sign, data), max(n, int(share * N_STATES))
-            for label in labels:
-                one, target = replace(data, label=label).observed(of_rows)
-                problem = Problem(Phi, target, centres.sign, prior, one, bias=bias)
-                of_kernel.append(Chains(problem, seeds, n_states, how.max_iter))
+            pieces = centres.sign, prior, rows.likelihood
+            problem = Problem(Phi, rows.target, *pieces, bias=bias, row_weight=rows.weight)
+            for part in problem.machines(n_classes, rows.likelihood):
+                of_kernel.append(Chains(part, seeds, n_states, how.max_iter))
         diagnostics = run_until_agreed(kernels, weights, chains)
         parts = []
         for kernel, share, n, of_kernel in zip(kernels, weights, shares, chains, strict=True):
@@ -284,12 +281,12 @@ class ProcessDraws(Posterior):
         """
         draws, points = self.how.draws, centres.points
         data, likelihood, middle, unit = _standardised(data, self.model._likelihood())
-        of_rows: Any
-        of_rows, target = data.observed(likelihood)
+        seen: Any = data.observed(likelihood)
+        of_rows = seen.target, seen.likelihood.noise, seen.weight
         factors = WIDTH_FACTORS if isinstance(self.model.width, str) else np.ones(1)
         at = [kernels[0].with_width(kernels[0].width * factor) for factor in factors]
         bases = ((kernel(data.X, points), kernel(points, points)) for kernel in at)
-        each = [ProcessPosterior.of(*basis, target, of_rows.noise) for basis in bases]
+        each = [ProcessPosterior.of(*basis, *of_rows) for basis in bases]
         density = np.array([logsumexp(one.log_density) for one in each])
         shares, parts = softmax(density - 0.5 * np.log(factors) ** 2), []  # log-normal widths
         sizes = rng.multinomial(draws, shares)
@@ -333,8 +330,8 @@ def _standardised(data: TrainingData, likelihood: Any) -> tuple[TrainingData, An
     """
     if not isinstance(likelihood, ScaleLikelihood):
         return data, likelihood, 0.0, 1.0
-    observed: Any = data.observed(likelihood)
-    middle = float(observed[0].middle(observed[1]))
+    weight = data.observed(likelihood).weight
+    middle = float(likelihood.middle(data.label, weights=weight))
     unit = typical_size(data.label - middle, data.weight)
     known = None if data.noise is None else data.noise / unit
     scaled = replace(data, label=(data.label - middle) / unit, noise=known)

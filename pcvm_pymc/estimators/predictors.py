@@ -129,9 +129,8 @@ class Mode(Point, Predictor):
         weight, bias = self.weight.reshape(len(self.weight), -1), np.atleast_1d(self.bias)
         given = np.where(weight == 0, np.inf, self.prior.weight_precision(weight))
         of_bias = np.where(bias == 0, np.inf, self.prior.bias_precision(bias))
-        likelihood, target = data.observed(self.likelihood)
-        rows = [(self.kernel(data.X, self.relevance_vectors), target)]
-        model = QuadraticModel(weight, bias, given, of_bias).over(rows, likelihood)
+        rows = [(self.kernel(data.X, self.relevance_vectors), data.observed(self.likelihood))]
+        model = QuadraticModel(weight, bias, given, of_bias).over(rows)
         return lambda X: model.latent(self.kernel(X, self.relevance_vectors))
 
 

@@ -19,7 +19,7 @@ from pcvm_pymc.estimators.candidates import Candidate
 from pcvm_pymc.estimators.chooser import choose
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, estimator, is_named, refuse
-from pcvm_pymc.estimators.formulation import Formulation, against_rest, loosened
+from pcvm_pymc.estimators.formulation import Formulation, loosened
 from pcvm_pymc.estimators.predictors import Mode, modes_of
 from pcvm_pymc.estimators.training import TrainingData
 
@@ -86,9 +86,8 @@ class SparseMode(Estimation):
         if formulation.rows is None:  # a prior at the scale of the basis functions
             prior = named_prior(self.prior, problem.Phi, gamma=self.gamma)
             problem = replace(problem, hyperprior=prior)
-        n_classes = len(self.model.classes_)
-        machines = range(n_classes) if n_classes > 2 else range(1, 2)
-        return problem, [formulation.solved(against_rest(problem, c)) for c in machines]
+        machines = problem.machines(len(self.model.classes_))
+        return problem, [formulation.solved(machine) for machine in machines]
 
     def mode(self, formulation: Formulation, width: Any, results: list[EMResult]) -> Mode:
         """Return the modes of several classes as one."""

@@ -18,10 +18,10 @@ from sklearn.model_selection import (
 from pcvm_pymc.core.design import Rows
 from pcvm_pymc.core.pieces.centres import Centres, Index, copied_rows, unique_rows
 from pcvm_pymc.core.pieces.encoding import Encoding
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.pieces.likelihoods import Likelihood, Normal
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.row_weights import known_noise, observed_rows, weighted_target
 from pcvm_pymc.core.pieces.validation import as_features, check_shape, shown
+from pcvm_pymc.core.problem import ObservedRows
 
 type Fold = tuple[Index, Index]
 
@@ -106,14 +106,9 @@ class TrainingData:
         """Return values of the rows for all that were given and count, one of each copy."""
         return values if self.copies is None else values[self.copies]
 
-    @property
-    def target(self) -> NDArray[Any]:
-        """Labels; for weighted rows shape (n_obs, 2), labels and weights."""
-        return self.label if self.weight is None else weighted_target(self.label, self.weight)
-
-    def observed(self, likelihood: Likelihood) -> tuple[Likelihood, NDArray[Any]]:
-        """Return the likelihood of the rows, weights and known noise in it, and the targets that it takes."""
-        return observed_rows(likelihood, self.label, self.weight, self.noise)
+    def observed(self, likelihood: Likelihood) -> ObservedRows:
+        """Return the rows under a likelihood, with their weights and known noise."""
+        return ObservedRows.of(likelihood, self.label, self.weight, self.noise)
 
     @property
     def count(self) -> Array:
@@ -125,7 +120,7 @@ class TrainingData:
         """How often each row counts, over the square of its noise where that is known; None for once."""
         if self.noise is None:
             return self.weight
-        return known_noise(self.noise, self.weight)[1]
+        return self.observed(Normal()).weight
 
     @property
     def width_numbers(self) -> NDArray[np.intp]:

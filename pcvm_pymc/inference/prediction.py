@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,15 @@ from sklearn.utils import gen_batches
 
 from pcvm_pymc.core.evidence import (
     EvidenceProblem,
+    FittedRVM,
     augmentation,
     predictive_moments,
     star_moments,
 )
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.row_weights import observed_rows
 from pcvm_pymc.core.pieces.validation import check_flag
+from pcvm_pymc.core.problem import ObservedRows
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.display import Result
 from pcvm_pymc.model.bases import AnyKernel
@@ -234,13 +234,12 @@ def _moments(
     point, data = (result[name].to_dataset() for name in ("posterior", "constant_data"))
     point, centres = point.isel(chain=0, draw=0), data["centres"].values
     of_rows = (data[name].values if name in data else None for name in OF_ROWS)
-    scaled: Any
-    scaled, target = observed_rows(likelihood, results.target_of(result), *of_rows)
-    values = {str(name): x.values[()] for name, x in point.data_vars.items()}
-    fit: Any = SimpleNamespace(**{"noise": scaled.noise} | values)  # as an `EvidenceResult`
-    fit.alpha, fit.bias_alpha = fit.precision, fit.bias_precision
-    fit.active = np.flatnonzero(np.isfinite(fit.alpha))
-    fit.covariance = result["fit"]["covariance_matrix"].values
+    seen: Any = ObservedRows.of(likelihood, results.target_of(result), *of_rows)
+    names = "weight", "bias", "precision", "bias_precision"
+    weight, bias, alpha, bias_alpha = (point[name].values[()] for name in names)
+    noise = point["noise"].item() if "noise" in point else seen.likelihood.noise
+    active, covariance = np.flatnonzero(np.isfinite(alpha)), result["fit"]["covariance_matrix"]
+    fit = FittedRVM(weight, bias, alpha, bias_alpha, active, covariance.values, noise)
     piece = results.kernel_of(result, kernel)
     Phi = piece(X_new, centres[fit.active])
     if not star:
@@ -251,7 +250,7 @@ def _moments(
         raise ValueError(
             f"X has other basis functions than the fit; needed the {len(at_rows)} training inputs in order"
         )
-    problem = EvidenceProblem(at_rows, target, scaled.with_noise(fit.noise))
+    problem = EvidenceProblem(at_rows, seen.target, seen.likelihood, row_weight=seen.weight)
     fitted, moments = augmentation(problem, fit), []
     for block in gen_batches(len(X_new), _ROWS):
         more = piece(rows, new := X_new[block]), np.diag(piece(new, new))

@@ -19,8 +19,7 @@ from pytensor.graph.traversal import ancestors
 from pcvm_pymc.core.em.widths import FeatureWidthMoves, WidthMoves
 from pcvm_pymc.core.family import check_solver, systems_of
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.row_weights import observed_rows
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import ObservedRows, Problem
 from pcvm_pymc.model import graphs
 from pcvm_pymc.model.parts import NotOfFamilyError, Parts, find_parts, not_an_rbf, without_data
 from pcvm_pymc.model.priors import NUTS
@@ -177,8 +176,8 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
         raise ValueError(f"the model has {fault}; set all in one pm.set_data")
     given = (parts.sample_weight, parts.noise_std)
     rows = (None if x is None else np.broadcast_to(graphs.numbers(x), len(Phi)) for x in given)
-    likelihood, label = observed_rows(parts.likelihood, label, *rows)
-    bare = replace(without_data(*parts.pieces), likelihood=likelihood)
+    seen = ObservedRows.of(parts.likelihood, label, *rows)
+    bare = replace(without_data(*parts.pieces), likelihood=seen.likelihood, row_weight=seen.weight)
     return replace(bare, Phi=Phi, label=label, width=width, moves=moves)
 
 

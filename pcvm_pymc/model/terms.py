@@ -28,7 +28,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import LaplaceRV
 
 from pcvm_pymc.core.em.options import EMOptions
-from pcvm_pymc.core.em.own_terms import Block, OwnProblem, Rows
+from pcvm_pymc.core.em.own_terms import Block, LatentRows, OwnProblem
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import Index
@@ -264,14 +264,14 @@ class OwnTerms:
         turned = [name in unlike for name in names]
         penalty = [self._penalties.get(name, 0.0) for name in names]
 
-        def rows(values: Array) -> list[Rows]:
+        def rows(values: Array) -> list[LatentRows]:
             out, each = of_rows(values, 0.0), []
             for k, (block, function) in enumerate(zip(blocks, self._functions, strict=True)):
                 design, slope, curvature = out[k::n]
                 if function.sign is not None:
                     design = design * function.sign
                 latent = design @ values[block.weight] + values[block.bias].sum()
-                each.append(Rows(design, latent, slope, curvature))
+                each.append(LatentRows(design, latent, slope, curvature))
             return each
 
         others = np.setdiff1d(np.arange(len(near)), np.concatenate(taken))

@@ -10,14 +10,14 @@ from scipy import stats
 from scipy.optimize import minimize_scalar
 
 from pcvm_pymc.core.em import fit_em
-from pcvm_pymc.core.evidence.bottom_up import Bases, BottomUpOptions, Machine, Search, fit_bottom_up
+from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up
+from pcvm_pymc.core.evidence.bottom_up import Bases, BottomUpSearch, ScoreModel
 from pcvm_pymc.core.family import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Probit
 from pcvm_pymc.core.pieces.multinomial import class_terms
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior
-from pcvm_pymc.core.pieces.row_weights import Weighted, weighted_target
-from pcvm_pymc.core.problem import Problem, Status
+from pcvm_pymc.core.problem import ObservedRows, Problem, Status
 from pcvm_pymc.experiments.datasets import load, ripley_mixture
 
 
@@ -123,7 +123,7 @@ def members_and_responses(n_responses, seed=3):
     rng = fixed_rng(seed)
     responses = given_.Phi[:, [4, 11]] @ rng.normal(0.0, 2.0, (2, n_responses))
     responses += rng.normal(size=responses.shape)
-    machine = Machine(Bases(given_))
+    machine = ScoreModel(Bases(given_))
     machine.set_to(np.array([4, 20]), np.array([0.8, 1.7]))
     return given_, machine, responses
 
@@ -147,7 +147,7 @@ def test_what_is_added_has_the_precision_and_gain_of_the_joint_evidence_of_all_c
 
 
 def test_s_is_that_of_the_covariance_of_responses_of_any_precision():
-    machine = Machine(Bases(replace(two_classes(30), likelihood=Logit())))
+    machine = ScoreModel(Bases(replace(two_classes(30), likelihood=Logit())))
     machine.set_to(np.array([4, 20]), np.array([0.8, 1.7]))
     columns = machine.bases.columns
     C = 4.0 * np.eye(30) + (columns[:, [4, 20]] / [0.8, 1.7]) @ columns[:, [4, 20]].T
@@ -156,7 +156,7 @@ def test_s_is_that_of_the_covariance_of_responses_of_any_precision():
 
 def test_a_column_that_was_deleted_three_times_stays_out():
     given_, _, responses = members_and_responses(1)
-    machine, pulled, added = Machine(Bases(given_)), given_.Phi.T @ responses, []
+    machine, pulled, added = ScoreModel(Bases(given_)), given_.Phi.T @ responses, []
     for _ in range(4):
         machine.improve(pulled, None)
         added += machine.index.tolist()
@@ -171,7 +171,7 @@ def machine_of(given_, result, options=None):
 
 
 def search_of(given_, result, options=None):
-    search = Search(given_, options or BottomUpOptions())
+    search = BottomUpSearch(given_, options or BottomUpOptions())
     for _ in range(result.n_iter):
         search.step()
     return search
@@ -282,7 +282,7 @@ def test_two_classes_are_told_apart_as_well_as_by_em():
 
 def test_the_default_start_for_two_classes_is_the_e_step_at_zero():
     given_ = two_classes(seed=1)
-    bases = Search(given_, BottomUpOptions()).bases
+    bases = BottomUpSearch(given_, BottomUpOptions()).bases
     start = np.sqrt(2 / np.pi) * given_.label
     np.testing.assert_allclose(bases.rhs[:, 0], bases.columns.T @ start, atol=1e-10)
 
@@ -362,8 +362,7 @@ def test_rough_terms_of_weighted_rows_are_those_of_repeated_rows():
     latent, label = rng.normal(size=(40, 3)), rng.integers(3, size=40)
     count = rng.integers(1, 4, size=40)
     piece = MultinomialProbit(3)
-    target = weighted_target(label, count.astype(float))
-    weighted = Weighted(piece).terms(latent, target, rough=True)
+    weighted = ObservedRows(piece, label, count).terms(latent, rough=True)
     repeated = piece.terms(np.repeat(latent, count, axis=0), np.repeat(label, count), rough=True)
     assert weighted.log_likelihood == pytest.approx(repeated.log_likelihood, abs=1e-2)
     np.testing.assert_allclose(weighted.slope.sum(axis=0), repeated.slope.sum(axis=0))

@@ -17,7 +17,7 @@ from pcvm_pymc.core.evidence.active_set import gains
 from pcvm_pymc.core.evidence.prediction import augmentation, predictive_moments, star_moments
 from pcvm_pymc.core.pieces.kernels import RBF, as_kernel
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit, StudentT
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import ObservedRows, Problem
 from pcvm_pymc.experiments.datasets import load
 
 METHODS, SPLINE = ("sequential", "batch"), {"kernel": "linear-spline", "width": 1.0}
@@ -43,7 +43,7 @@ def test_evidence_through_the_posterior_covariance_is_that_of_the_n_by_n_covaria
     Phi, alpha, target, _ = random_regression(25, m, seed)
     C = noise**2 * np.eye(25) + (Phi / alpha) @ Phi.T
     direct = -0.5 * (np.linalg.slogdet(2 * np.pi * C)[1] + target @ np.linalg.solve(C, target))
-    end = posterior(Phi, alpha, target, Normal(noise))
+    end = posterior(Phi, alpha, ObservedRows(Normal(noise), target))
     assert end.log_evidence == pytest.approx(direct, rel=1e-9, abs=1e-9)
 
 
@@ -58,7 +58,7 @@ def test_mode_is_the_optimum_and_the_covariance_its_inverse_hessian(likelihood):
     def slope(w):
         return alpha * w - Phi.T @ likelihood.score(Phi @ w, label)
 
-    end = posterior(Phi, alpha, label, likelihood)
+    end = posterior(Phi, alpha, ObservedRows(likelihood, label))
     found = minimize(loss, np.zeros(5), jac=slope, method="BFGS", options={"gtol": 1e-10})
     np.testing.assert_allclose(end.mean, found.x, atol=1e-7)
     hessian = approx_fprime(end.mean, slope, 1e-7)
@@ -75,7 +75,7 @@ def test_the_log_evidence_under_student_t_noise_is_laplaces(seed):
     Phi, alpha = rng.normal(size=(40, 2)), np.array([0.5, 2.0])
     target = Phi @ [1.0, -0.5] + 0.3 * rng.standard_t(3, size=40)
     likelihood = StudentT(0.3, 3.0)
-    end = posterior(Phi, alpha, target, likelihood)
+    end = posterior(Phi, alpha, ObservedRows(likelihood, target))
     root, axis = np.linalg.cholesky(end.covariance), np.linspace(-8, 8, 81)
     u = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     values = []
@@ -105,8 +105,9 @@ def test_newton_halves_its_steps_where_the_full_one_overshoots():
     """From far out the logit's curvature vanishes and a full Newton step is thousands long."""
     Phi, alpha, target, _ = random_regression(30, 3, seed=5)
     label = np.sign(target)
-    far = posterior(Phi, 1e-3 * alpha, label, LINKS["logit"], np.array([50.0, -50.0, 50.0]))
-    near = posterior(Phi, 1e-3 * alpha, label, LINKS["logit"])
+    rows = ObservedRows(LINKS["logit"], label)
+    far = posterior(Phi, 1e-3 * alpha, rows, np.array([50.0, -50.0, 50.0]))
+    near = posterior(Phi, 1e-3 * alpha, rows)
     np.testing.assert_allclose(far.mean, near.mean, rtol=1e-7)
 
 
@@ -118,7 +119,8 @@ def test_end_point_is_stationary_in_every_precision_and_the_noise(method):
 
     def evidence(log_parameters):
         noise, *precisions = np.exp(log_parameters)
-        return posterior(kept, np.array(precisions), problem.target, Normal(noise)).log_evidence
+        rows = ObservedRows(Normal(noise), problem.target)
+        return posterior(kept, np.array(precisions), rows).log_evidence
 
     at = np.log(np.append(fit.noise, alpha))
     assert fit.log_evidence == pytest.approx(evidence(at), abs=1e-9)
@@ -137,7 +139,7 @@ def test_result_is_the_posterior_in_the_bases_own_units(method, likelihood):
     bases = np.column_stack([Phi[:, fit.active], np.ones(60)])
     alpha = np.append(fit.alpha[fit.active], fit.bias_alpha)
     kept, target = np.isfinite(alpha), problem.centred
-    end = posterior(bases[:, kept], alpha[kept], target, problem.likelihood.with_noise(fit.noise))
+    end = posterior(bases[:, kept], alpha[kept], problem.observed(fit.noise))
     assert end.log_evidence == pytest.approx(fit.log_evidence, abs=1e-8)
     weight = np.append(fit.weight[fit.active], fit.bias - problem.origin)
     np.testing.assert_allclose(weight[kept], end.mean, rtol=1e-5, atol=1e-9)
@@ -257,13 +259,12 @@ def test_a_known_noise_is_the_likelihoods():
     plain = sinc_problem(30)
     given_ = Problem(plain.Phi, plain.target, None, Hyperprior.plug_in(), Normal())
     told = EvidenceProblem.of(replace(given_, likelihood=Normal(0.1)))
-    assert told.noise == 0.1
+    assert told.likelihood.noise == 0.1
     assert not told.noise_is_estimated
     assert EvidenceProblem.of(given_).noise_is_estimated
-    assert EvidenceProblem.of(given_).noise is None
     assert replace(plain, likelihood="gaussian").likelihood.name == "normal"
     refused("likelihood='poisson' is unknown; use one of", replace, plain, likelihood="poisson")
-    assert replace(told, bias=False).noise == 0.1
+    assert replace(told, bias=False).likelihood.noise == 0.1
     assert (told.bias, EvidenceProblem.of(replace(given_, bias="none")).bias) == (True, False)
 
 
@@ -320,7 +321,7 @@ def test_star_is_the_augmented_model(seed, bias, kernel):
         train = np.column_stack([Phi[:, fit.active], np.ones(25)])[:, kept]
         train = np.column_stack([train, at_training[:, i]])
         precision = np.append(alpha[kept], at_itself[i] ** 2 / np.var(target))
-        end = posterior(train, precision, problem.centred, Normal(fit.noise))
+        end = posterior(train, precision, ObservedRows(Normal(fit.noise), problem.centred))
         bases = np.append(np.append(new[i], 1.0)[kept], at_itself[i])
         # the spline's cubics cancel: at -9 terms of 1e4 leave a value of ten
         close = {"rbf": 1e-10, "linear-spline": 1e-8}[kernel]

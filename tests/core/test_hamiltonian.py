@@ -42,7 +42,7 @@ def problem(
         moves = FeatureWidthMoves(along, moves.bounds, lambda each: log_normal_density(each).sum())
         width = np.full(widths, 1.5)
     of = Problem(moves.basis(width), label, sign, prior, likelihood, bias=bias, width=width)
-    return replace(of, moves=moves if widths else None).weighted(weight)
+    return replace(of, moves=moves if widths else None, row_weight=weight)
 
 
 TWO, THREE = (likelihoods.MultinomialProbit(n) for n in (2, 3))
@@ -109,7 +109,7 @@ def test_it_is_the_models_density_with_the_jacobian(name):
         if hasattr(prior, "d"):
             given = replace(given, hyperprior=replace(prior, d=float(rate)))
         w, b = weight.reshape(of.weight_shape), bias if of.n_scores > 1 else bias[0]
-        expected = given.likelihood.log_likelihood(of.Phi @ w + b, of.label)
+        expected = given.observed.log_likelihood(of.Phi @ w + b)
         expected += given.log_prior(w, b)
         v = place[: weight.size]
         expected += 0.5 * weight.size * np.log(rate)  # of w = sqrt(d) v

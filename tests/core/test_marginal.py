@@ -40,7 +40,7 @@ SMALL = {
     "more rows and bases": problem(1, 120, 12),
     "logit": problem(2, 80, 8, likelihoods.Logit()),
     "under a Gamma": problem(5, 100, 8, rate_shape=0.5),
-    "weights of rows": problem(6, 80, 6).weighted(np.linspace(0.2, 2.0, 80)),
+    "weights of rows": replace(problem(6, 80, 6), row_weight=np.linspace(0.2, 2.0, 80)),
     "noisy labels": problem(7, 100, 6, noise=1.0),
 }
 
@@ -49,7 +49,7 @@ def sampled_log_marginal(of, mode, normal, rng):
     """Return the log density of the labels by importance sampling from a multivariate t at the mode."""
     weight, bias, prior = mode.weight[:, None], np.array([mode.bias]), of.hyperprior
     known = prior.weight_precision(weight), np.array([of.bias_precision(mode.bias)])
-    H = QuadraticModel(weight, bias, *known).over([(of.Phi, of.label)], of.likelihood)
+    H = QuadraticModel(weight, bias, *known).over([(of.Phi, of.observed)])
     v = H.value + normal @ H.root
     place = H.scale * v
     latent = place[:, :-1] @ of.Phi.T + place[:, -1:]

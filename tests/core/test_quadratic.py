@@ -19,7 +19,7 @@ from pcvm_pymc.core.pieces.centres import class_signs
 from pcvm_pymc.core.pieces.kernels import RBF, median_distance
 from pcvm_pymc.core.pieces.likelihoods import Logit, MultinomialProbit, Normal, Probit, StudentT
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace
-from pcvm_pymc.core.problem import Problem
+from pcvm_pymc.core.problem import ObservedRows, Problem
 from pcvm_pymc.core.quadratic import BorderedGram, PartialGram, QuadraticModel
 from pcvm_pymc.experiments.datasets.generators import ripley_mixture
 
@@ -44,8 +44,9 @@ def test_covariance_of_latent_values_by_the_whole_matrix(likelihood):
     covariance = np.zeros_like(whole)
     covariance[np.ix_(kept, kept)] = np.linalg.inv(matrix)
     wanted = np.einsum("na,cadb,nb->ncd", new, covariance.reshape(C, 4, C, 4), new)
-    parts = [(design[:8], target[:8]), (design[8:], target[8:])]
-    model = QuadraticModel(theta, bias, precision, np.full(C, np.inf)).over(parts, likelihood)
+    rows = ObservedRows(likelihood, target)
+    parts = [(design[:8], rows[:8]), (design[8:], rows[8:])]
+    model = QuadraticModel(theta, bias, precision, np.full(C, np.inf)).over(parts)
     mean, found = model.latent(new)
     np.testing.assert_allclose(mean, new @ theta + bias)
     np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-14)
@@ -55,8 +56,8 @@ def test_covariance_of_latent_values_by_the_whole_matrix(likelihood):
 
 def test_a_matrix_that_is_singular_to_rounding_is_factored_all_the_same():
     ends = np.full((2, 1), 1e-20), np.full(1, np.inf)
-    parts = [(np.ones((4, 2)), np.zeros(4))]  # two columns that are one
-    model = QuadraticModel(np.zeros((2, 1)), np.zeros(1), *ends).over(parts, Normal(1.0))
+    parts = [(np.ones((4, 2)), ObservedRows(Normal(1.0), np.zeros(4)))]  # two columns that are one
+    model = QuadraticModel(np.zeros((2, 1)), np.zeros(1), *ends).over(parts)
     factor = np.tril(model.factor)
     np.testing.assert_allclose(factor @ factor.T, 4e20, rtol=1e-7)
     assert np.diag(factor).min() > 0

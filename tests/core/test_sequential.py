@@ -19,7 +19,7 @@ from pcvm_pymc.core.evidence.columns import ComputedBases, DenseColumns
 from pcvm_pymc.core.evidence.relevance import fit_batch, fit_rvm, fit_sequential
 from pcvm_pymc.core.pieces.kernels import RBF, FunctionKernel, LinearSpline
 from pcvm_pymc.core.pieces.likelihoods import Logit, Normal, Probit, StudentT
-from pcvm_pymc.core.pieces.row_weights import Weighted, weighted_target
+from pcvm_pymc.core.problem import ObservedRows
 
 NOISE, SEARCH = 0.3, "pcvm_pymc.core.evidence.relevance"
 LINKS = {each.name: each for each in (Logit(), Probit())}
@@ -35,7 +35,7 @@ def problem(n=30, m=12, seed=0):
 def state_with(design, target, index, alpha, likelihood=None):
     index, alpha = np.asarray(index, dtype=np.int64), np.asarray(alpha, dtype=float)
     columns, mean = DenseColumns(design, None), np.zeros(len(index))
-    return scanned(columns, target, likelihood or Normal(NOISE), (index, alpha, mean))
+    return scanned(columns, ObservedRows(likelihood or Normal(NOISE), target), (index, alpha, mean))
 
 
 def left_out(state):
@@ -58,7 +58,7 @@ def test_s_and_q_are_those_of_c_without_the_basis(seed, m, likelihood):
     alpha[1:2] = 1e12  # as good as outside
     label, tolerance = (target, 1e-9) if is_normal else (np.sign(target), 1e-6)
     s, q = left_out(state_with(design, label, index, alpha, likelihood))
-    end = posterior(design[:, index], alpha, label, likelihood)
+    end = posterior(design[:, index], alpha, ObservedRows(likelihood, label))
     working = target if is_normal else end.latent + end.score / end.curvature
     for j in range(design.shape[1]):
         others = index != j
@@ -84,7 +84,8 @@ def test_gain_is_the_change_of_evidence(seed):
             new = {**precisions, column: value}
             new = {k: v for k, v in new.items() if np.isfinite(v)}
             precision = np.array(list(new.values()))
-            return posterior(design[:, list(new)], precision, target, Normal(NOISE)).log_evidence
+            rows = ObservedRows(Normal(NOISE), target)
+            return posterior(design[:, list(new)], precision, rows).log_evidence
 
         assert gain[column] == pytest.approx(evidence(best[column]) - state.log_evidence, abs=1e-8)
         if np.isfinite(best[column]):
@@ -305,10 +306,10 @@ def test_s_keeps_its_digits_next_to_a_column_of_the_model():
     target, unit = rng.normal(size=40), Phi / np.linalg.norm(Phi, axis=0)
     left = unit[:, 1] - unit[:, 0] * (unit[:, 0] @ unit[:, 1])
     at = np.array([0]), np.array([1e-9]), np.zeros(1)
-    found = scanned(DenseColumns(Phi, None), target, Normal(1.0), at)
+    found = scanned(DenseColumns(Phi, None), rows := ObservedRows(Normal(1.0), target), at)
     assert found.S[1] == pytest.approx(left @ left + 1e-9, rel=1e-3)
     both = unit[:, :2]
-    upper, lower = posterior(both, np.full(2, 1e-9), target, Normal(1.0)).orthogonal(both)
+    upper, lower = posterior(both, np.full(2, 1e-9), rows).orthogonal(both)
     np.testing.assert_allclose(upper.T @ upper + lower.T @ lower, np.eye(2), atol=1e-12)
 
 
@@ -333,8 +334,8 @@ SQUARE = FunctionKernel(lambda X, Z, w: 1e-4 * (X @ Z.T) ** 2)
 @pytest.mark.parametrize("kernel", [LinearSpline(), SQUARE])
 def test_any_kernel_and_weighted_rows(kernel):
     X, target = data(50, 3)
-    label = weighted_target(np.where(target > 0, 1.0, -1.0), 1.0 + np.arange(50) % 3)
-    dense, other = (fit_rvm(each) for each in both(X, label, Weighted(Logit()), kernel))
+    label, weight = np.where(target > 0, 1.0, -1.0), 1.0 + np.arange(50) % 3
+    dense, other = map(fit_rvm, both(X, label, Logit(), kernel, row_weight=weight))
     assert dense.log_evidence > 50 * np.log(0.5) * 2
     assert_same(dense, other)
 

@@ -126,7 +126,7 @@ def test_an_average_weighs_its_cells_by_the_rows_weights():
     cell = model.selection_.points[0]
     Phi = np.exp(-((X[:, None] - X[None]) ** 2).sum(-1) / cell.width**2)
     prior = pcvm.Hyperprior(5.0, 5.0 * cell.scale**2, 1.0, 1.0)
-    problem = Problem(Phi, LABEL, LABEL, prior).weighted(TIMES)
+    problem = Problem(Phi, LABEL, LABEL, prior, row_weight=TIMES)
     at = leave_one_out(problem, cell.result.weight, cell.result.bias, np.arange(48))
     np.testing.assert_allclose(cell.loo.log_density, at.log_density, rtol=1e-10)
     assert model.component_weights_.sum() == pytest.approx(1.0)

@@ -158,7 +158,7 @@ class DenseModel(CoupledModel):
 
     def __init__(self, rows: DenseRows, point: Point, preconditioner: "Preconditioner") -> None:
         self.Phi, self.double, self.preconditioner = rows.Phi, rows.Phi, preconditioner
-        self.hessian = rows.problem.likelihood.hessian(point.latent, rows.problem.label)
+        self.hessian = rows.problem.observed.hessian(point.latent)
         diagonal = np.einsum("icc->ic", self.hessian)
         squares = np.zeros((self.Phi.shape[1], diagonal.shape[1]))
         for block in row_blocks(len(diagonal), max(1, _BLOCK // len(squares))):
@@ -218,7 +218,7 @@ class DenseModel(CoupledModel):
     def _lengths(self, residual: Array) -> Array:
         """Return how large a residual is, as it is and in the metric of the diagonal."""
         both = residual, residual / np.sqrt(self.diagonal())
-        return np.array([np.linalg.norm(each) for each in both])
+        return np.array([np.linalg.norm(values) for values in both])
 
 
 class Preconditioner:

@@ -9,7 +9,7 @@ maximises it exactly under the sign rule. An iteration that would lower the log 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -106,23 +106,24 @@ def fit_em(
     together, the sign rule exact, tails stable.
     """
     options = options or EMOptions()
-    machine = _Machine(problem, options, start or Start.default(problem))
-    first = point = machine.first
+    solver = _EMSolver(problem, options, start or Start.default(problem))
+    first = point = solver.first
     trace = [(first.log_posterior, first.n_active, np.nan, first.width)]
     status = Status.ITERATION_LIMIT
     for n_iter in range(1, options.max_iter + 1):
-        point = machine.next(point)
+        step = solver.next(point)
+        point = step.point
         trace.append((point.log_posterior, point.n_active, point.change, point.width))
         PROGRESS.debug("EM iteration %d, log posterior %.6g", n_iter, point.log_posterior)
         if callback is not None:
             callback(n_iter, _state(problem, point))
-        if point.change <= options.tol or machine.is_rounding:
-            is_short = machine.stops_short(point)
-            if is_short and machine.takes_newton:
+        if point.change <= options.tol or step.is_rounding:
+            is_short = step.kind == "bound" and solver.newton_gains(point)
+            if is_short and solver.takes_newton:
                 continue
             status = Status.SHORT_STEPS if is_short else Status.CONVERGED
             # in single precision no step need raise the log posterior at the end
-            if machine.is_stuck and not machine.is_rounding:
+            if step.kind == "none" and not step.is_rounding:
                 status = Status.ROUNDING
             break
     if point.n_active == 0:
@@ -135,10 +136,10 @@ def fit_em(
 
 def iterate(problem: Problem, start: Start, options: EMOptions | None = None) -> Iterator[EMState]:
     """Yield the state after each EM iteration, without end; the caller stops."""
-    machine = _Machine(problem, options or EMOptions(), start)
-    point = machine.first
+    solver = _EMSolver(problem, options or EMOptions(), start)
+    point = solver.first
     while True:
-        point = machine.next(point)
+        point = solver.next(point).point
         yield _state(problem, point)
 
 
@@ -158,14 +159,41 @@ def log_posterior(problem: Problem, weight: Array, bias: Any, latent: Array) -> 
 
     A width with a prior adds its log density.
     """
-    value = problem.likelihood.log_likelihood(latent, problem.label)
+    value = problem.observed.log_likelihood(latent)
     if problem.moves is not None:
         value += problem.moves.log_density(problem.width)
     return value + problem.log_prior(weight, bias)
 
 
-class _Machine:
-    """The iteration: which step is taken next, and what follows it."""
+class _Step(NamedTuple):
+    """An iteration of EM.
+
+    Attributes
+    ----------
+    point : Point
+        Where it led.
+    kind : {"newton", "bound", "none"}
+        Which step was taken; none where rounding leaves no step that raises the log posterior.
+    is_rounding : bool
+        Whether it is as small as single precision's rounding.
+    """
+
+    point: Point
+    kind: str
+    is_rounding: bool
+
+
+class _EMSolver:
+    """EM's iteration from point to point: Newton's step or that of the likelihood's bound.
+
+    Attributes
+    ----------
+    is_careful : bool
+        Whether only steps of the bound are taken: under an improper prior, until the vectors are chosen, for
+        Newton's longer steps would end in poorer local maxima.
+    before : float
+        Log posterior before the last step of several scores at once.
+    """
 
     def __init__(self, problem: Problem, options: EMOptions, start: Start) -> None:
         check_mode(problem)
@@ -173,60 +201,56 @@ class _Machine:
             raise ValueError("EM moves the width of one score only; give a number as width")
         self.problem, self.options, self.prior = problem, options, problem.hyperprior
         self.rows = rows_of(problem)
-        # under an improper prior Newton's longer steps would end in poorer local maxima
         holds_zeros = self.prior.holds_zeros and self.prior.penalty == 0
-        self.is_careful = options.update == "auto" and holds_zeros
-        self.is_stuck = False  # whether rounding leaves no step that raises the log posterior
-        self.is_rounding = False  # whether the last step is as small as single precision's rounding
-        self.is_bound = False  # whether the last step was the bound's
-        self.before = -np.inf  # log posterior before the last step of several scores at once
+        self.is_careful, self.before = options.update == "auto" and holds_zeros, -np.inf
         of_dense = partial(DenseModel, preconditioner=Preconditioner())
         self.model: Any = of_dense if isinstance(self.rows, DenseRows) else StreamedModel
         self.first = _first_point(self.rows, start)
-        self.is_first = self.rows.is_given  # slopes are not those of the start's weights
 
     @property
     def takes_newton(self) -> bool:
         """Whether the next step takes the likelihood's own curvature."""
         return self.options.update != "em" and not self.is_careful
 
-    def next(self, point: Point) -> Point:
-        """Return the point after one iteration."""
-        rows, is_first, new = self.rows, self.is_first, None
-        self.is_first = False
-        if self.takes_newton and not is_first:
-            new = self._coupled_newton(point) if rows.couples else self._newton(point)
-        self.is_bound = new is None
+    def next(self, point: Point) -> _Step:
+        """Return the step that one iteration takes from a point."""
+        rows, new, kind = self.rows, None, "newton"
+        # slopes of given responses are not those of the start's weights
+        is_given = rows.is_given and point is self.first
+        if self.takes_newton and not is_given:
+            new = self._newton(point)
         if new is None:
             weight, bias = _m_step(rows, point)
-            slack = np.inf if is_first else _ROUNDING * max(1.0, abs(point.log_posterior))
-            new = self._raised(point, weight, bias, _MOST_HALVINGS, slack)
+            slack = np.inf if is_given else _ROUNDING * max(1.0, abs(point.log_posterior))
+            new, kind = self._raised(point, weight, bias, _MOST_HALVINGS, slack), "bound"
         if new is None:
-            self.is_stuck, new = True, replace(point, change=0.0)
+            new, kind = replace(point, change=0.0), "none"
         vectors_converged = new.n_active == point.n_active and new.change < _VECTORS_CONVERGED
         if self.is_careful and vectors_converged:
-            self.is_careful = False
-            rows.grams.clear()  # those of curvatures are of points far from here
+            self._take_newton()
         gain = abs(new.log_posterior - point.log_posterior)
         is_small = vectors_converged and gain <= _SINGLE_ROUNDING * abs(point.log_posterior)
-        self.is_rounding = rows.is_single and is_small
         new = rows.shrink(new)
         end = improved_width(rows, _zeros_by_kkt(rows, new) if self.prior.penalty > 0 else new)
-        if end is new or not len(end.latent):  # or of a streamed design
-            return end
-        return replace(end, change=float(np.abs(end.latent - point.latent).max()))
+        if end is not new and len(end.latent):  # none of a streamed design
+            end = replace(end, change=float(np.abs(end.latent - point.latent).max()))
+        return _Step(end, kind, rows.is_single and is_small)
 
-    def stops_short(self, point: Point) -> bool:
+    def newton_gains(self, point: Point) -> bool:
         """Whether a Newton step would still gain: the bound's are short where the likelihood is flat."""
-        if self.is_stuck or not self.is_bound:
-            return False
+        self._take_newton()
+        new = self._newton(point)
+        return new is not None and new.log_posterior > point.log_posterior + _LEAST_GAIN
+
+    def _take_newton(self) -> None:
+        """Take Newton's steps from here on; Gram matrices of curvatures are of points far away."""
         self.is_careful = False
         self.rows.grams.clear()
-        new = self._coupled_newton(point) if self.rows.couples else self._newton(point)
-        return new is not None and new.log_posterior > point.log_posterior + _LEAST_GAIN
 
     def _newton(self, point: Point) -> Point | None:
         """Return the point after a Newton step; None if it does not raise the log posterior."""
+        if self.rows.couples:
+            return self._coupled_newton(point)
         # A rough step has only to raise the log posterior. Not under a prior that prunes, whose zeros would
         # be others, nor at the start, whose change is NaN.
         is_exact = self.prior.holds_zeros or point.change <= max(_FAR, self.options.tol)

@@ -8,7 +8,7 @@ import numpy as np
 from pcvm_pymc.core.design import FirstResponses, StreamedDesign
 from pcvm_pymc.core.nonnegative import ridge_solve, solve_nonnegative
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.row_weights import majority_label, plain_target
+from pcvm_pymc.core.pieces.row_weights import majority_label
 from pcvm_pymc.core.pieces.validation import check_choice, check_real, check_whole
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import BorderedGram
@@ -145,7 +145,7 @@ class Start:
             return cls(weight, 0.0)
         if streamed:
             return cls(weight, problem.Phi.majority)
-        return cls(weight, majority_label(plain_target(problem.label), problem.row_weight))
+        return cls(weight, majority_label(problem.label, problem.row_weight))
 
     @classmethod
     def ridge(cls, problem: Problem, ridge: float = _RIDGE) -> "Start":
@@ -167,8 +167,7 @@ class Start:
         Phi, penalty = problem.Phi, np.full(problem.Phi.shape[1], ridge)
         bias_penalty = {"prior": ridge, "free": 0.0, "none": np.inf}[problem.bias]
         if not isinstance(Phi, StreamedDesign):
-            label = np.asarray(plain_target(problem.label), dtype=float)
-            row_weight = problem.row_weight
+            label, row_weight = np.asarray(problem.label, dtype=float), problem.row_weight
             return cls(*ridge_solve(Phi, label, penalty, bias_penalty, row_weight=row_weight))
         at = np.zeros((len(penalty), 1)), np.zeros(1)
         sums = Phi.sums(at, FirstResponses(problem.likelihood), gram="unit")

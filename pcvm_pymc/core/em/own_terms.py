@@ -46,8 +46,8 @@ _RISES = 1e-3  # nats for each unit of such a value
 
 
 @dataclass(frozen=True)
-class Rows:
-    """What a log posterior says of a latent function's rows, at some values.
+class LatentRows:
+    """Design, latent values, slopes and curvatures of a latent function's rows, at some values.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class OwnProblem:
     slopes : callable
         The log posterior and its gradient at values, shape (n_values,).
     rows : callable
-        `Rows` of each block.
+        `LatentRows` of each block.
     product : callable
         At values, its Hessian times a direction.
     """
@@ -124,7 +124,7 @@ class OwnProblem:
     penalty: Array
     names: list[str]
     slopes: Callable[[Array], Any]
-    rows: Callable[[Array], list[Rows]]
+    rows: Callable[[Array], list[LatentRows]]
     product: Callable[[Array, Array], Array]
 
 
@@ -216,15 +216,15 @@ def fit_own_terms(
     if state.n_active == 0:
         status = Status.EMPTY_MODEL
     columns = ("log_posterior", "n_active", "change")
-    each = {name: np.array([vars(one)[name] for one in trace]) for name in columns}
-    ends = EMTrace(**each, width=np.full(len(trace), np.nan))
+    histories = {name: np.array([vars(state)[name] for state in trace]) for name in columns}
+    ends = EMTrace(**histories, width=np.full(len(trace), np.nan))
     return OwnResult(state.values, state.log_posterior, state.n_active, status, n_iter, ends)
 
 
 def start_of(problem: OwnProblem, values: Array) -> OwnState:
     """Return the state at some values; raise where the log posterior is not finite there."""
     slopes = problem.slopes(values)
-    if not all(np.isfinite(each).all() for each in slopes):
+    if not all(np.isfinite(slope).all() for slope in slopes):
         fault = f"the log posterior is {slopes[0]} at the start, or has no slopes there"
         raise ValueError(f"{fault}; give another initval=")
     return _state(problem, values, slopes[0])

@@ -9,6 +9,7 @@ import numpy as np
 from pcvm_pymc.core.design import FirstResponses, StreamedDesign, times, transposed_times
 from pcvm_pymc.core.pieces.likelihoods import RowTerms
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.row_weights import times_weight
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import LEAST_SINGLE, BorderedGram, Gram, Index, PartialGram
 
@@ -22,7 +23,7 @@ _COMPACT_BELOW = 0.7  # share of a dense design's columns in use below which the
 
 @dataclass(frozen=True)
 class Point:
-    """Weights and biases, with what the rows say there.
+    """A point of EM: weights and biases, with log posterior, slopes and curvatures of the rows.
 
     Attributes
     ----------
@@ -58,8 +59,8 @@ class Point:
         return int(np.count_nonzero(self.weight))
 
 
-class _Rows:
-    """What dense and streamed rows have in common.
+class _EMRows:
+    """Rows of an EM fit, dense or streamed: the design's columns in use, and Gram matrices.
 
     Attributes
     ----------
@@ -110,7 +111,7 @@ class _Rows:
         return replace(point, gradient=point.gradient[keep])
 
 
-class DenseRows(_Rows):
+class DenseRows(_EMRows):
     """Rows of a dense design."""
 
     def __init__(self, problem: Problem) -> None:
@@ -129,13 +130,12 @@ class DenseRows(_Rows):
 
     def first(self, weight: Array, bias: Array, response: Array | None) -> Point:
         """Return the start; slopes are those of given responses, if any."""
-        point, row_weight = self.at(weight, bias, None), self.problem.row_weight
+        point = self.at(weight, bias, None)
         if response is None:
             return point
         self.is_given = True
         away = response.reshape(point.latent.shape) - point.latent
-        slope = self.problem.likelihood.bound * away
-        slope = slope if row_weight is None else row_weight[:, None] * slope
+        slope = times_weight(self.problem.row_weight, self.problem.likelihood.bound * away)
         terms, gradient = point.terms._replace(slope=slope), transposed_times(self.Phi, slope)
         return replace(point, terms=terms, gradient=gradient, total=slope.sum(axis=0))
 
@@ -143,7 +143,7 @@ class DenseRows(_Rows):
         """Return the point at weights and biases."""
         problem = self.problem
         latent = times(self.Phi, weight[self.index]) + bias
-        terms = problem.likelihood.terms(latent, problem.label)
+        terms = problem.observed.terms(latent)
         value = terms.log_likelihood + problem.log_prior(weight, bias)
         if self.moves is not None:
             value += self.moves.log_density(self.width)
@@ -171,7 +171,7 @@ class DenseRows(_Rows):
         return grams[kind]
 
 
-class StreamedRows(_Rows):
+class StreamedRows(_EMRows):
     """Rows of a streamed design: one pass over them for each point."""
 
     def __init__(self, problem: Problem) -> None:
@@ -210,7 +210,8 @@ class StreamedRows(_Rows):
             self.grams[kind] = sums.gram if kind == "coupled" else BorderedGram(sums.gram)
         value = sums.log_likelihood + problem.log_prior(weight, bias)
         change, nothing = np.nan if old is None else sums.change, np.empty((0, problem.n_scores))
-        rest = RowTerms(sums.log_likelihood, nothing, np.empty(0)), sums.gradient, sums.total
+        none = RowTerms(np.empty(0), nothing, np.empty(0))
+        rest = none, sums.gradient, sums.total
         return Point(weight, bias, value, change, self.width, nothing, *rest)
 
     def gram(self, point: Point, kind: str) -> Any:

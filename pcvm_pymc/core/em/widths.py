@@ -86,7 +86,9 @@ def improved_width(rows: DenseRows | StreamedRows, point: Point) -> Point:
     # of the log prior by differences, its downward curvature not negative
     directions = np.eye(np.size(point.width)).reshape(-1, *np.shape(point.width))
     here, above, below = (
-        np.array([moves.log_density(point.width * np.exp(h * each)) for each in directions])
+        np.array(
+            [moves.log_density(point.width * np.exp(h * direction)) for direction in directions]
+        )
         for h in (0.0, _DIFFERENCE, -_DIFFERENCE)
     )
     slope = (above - below) / (2 * _DIFFERENCE) + point.terms.slope[:, 0] @ derivative

@@ -8,6 +8,7 @@ from pcvm_pymc.core.evidence.problem import (
     EvidenceOptions,
     EvidenceProblem,
     EvidenceResult,
+    FittedRVM,
     NoisePrior,
     rotated_problem,
 )

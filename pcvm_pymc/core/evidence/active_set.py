@@ -3,32 +3,28 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
-from pcvm_pymc.core.design import row_blocks
-from pcvm_pymc.core.evidence.columns import Columns, Index, SummedColumns
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
+from pcvm_pymc.core.evidence.rank_one import HUGE, TINY
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.problem import ObservedRows
+from pcvm_pymc.core.quadratic import Index
 
 _NEWTON_STEPS = 100  # a guard: the decrement ends them
 _NEWTON_DECREMENT = 1e-18  # gradient times step, nats: twice what the step promises
 _QR_COLUMNS = 400  # above, always the Cholesky factor of the normal equations: a third of the work
 _LEFT = 1e-5  # share of a column's square that the columns before it must leave
-_TINY = np.finfo(float).tiny
-_HUGE = 1e100  # q^2 / s above which s has lost its digits
-_LOST = 1e-4  # share of phi' B phi: a difference that is smaller has lost four digits or more
-_BLOCK = 512  # columns whose values at all rows are in memory at a time
 
 #: columns in a model, their precisions, and the mean of their weights
 type Model = tuple[Index, Array, Array]
 
 
 @dataclass(frozen=True)
-class Posterior:
+class WeightPosterior:
     """Normal posterior of the weights at given precisions (Laplace's for classification).
 
     Attributes
@@ -86,7 +82,7 @@ def sum_of_squares(orthogonal: tuple[Array, Array], weighted: Array) -> Array:
     Parameters
     ----------
     orthogonal : tuple of ndarray, shape (n_obs, m) and (m, m)
-        As of `Posterior.orthogonal`.
+        As of `WeightPosterior.orthogonal`.
     weighted : ndarray, shape (n_obs, n_columns)
         ``sqrt(B) phi``.
     """
@@ -124,8 +120,8 @@ def factor_of(Z: Array, curvature: Array) -> Array:
     return R
 
 
-class _Place(NamedTuple):
-    """A point v of Newton's method, what rows Z say there, and the log posterior of v."""
+class Place(NamedTuple):
+    """A point v of Newton's method, with slopes and curvatures of rows Z, and the log posterior of v."""
 
     v: Array
     latent: Array
@@ -135,7 +131,7 @@ class _Place(NamedTuple):
     value: float
 
 
-def _newton(place: _Place, moved: Callable[[_Place, Array, float], _Place]) -> tuple[_Place, Array]:
+def newton(place: Place, moved: Callable[[Place, Array, float], Place]) -> tuple[Place, Array]:
     """Return the maximum under a standard normal prior, and the factor of minus the Hessian there.
 
     `moved` returns the place that a share of a step leads to. Steps are halved until one does not fall.
@@ -161,8 +157,8 @@ def _newton(place: _Place, moved: Callable[[_Place, Array, float], _Place]) -> t
 
 
 def posterior(
-    Phi: Array, alpha: Array, target: Array, likelihood: Likelihood, start: Array | None = None
-) -> Posterior:
+    Phi: Array, alpha: Array, observed: ObservedRows, start: Array | None = None
+) -> WeightPosterior:
     """Return the posterior of the weights and the log evidence at given precisions.
 
     Newton's method with step halving, ``w += Sigma (Phi' score - A w)``: Chmielewski et al. (2019)
@@ -174,72 +170,40 @@ def posterior(
     Phi : ndarray, shape (n_obs, n_basis)
     alpha : ndarray, shape (n_basis,)
         Precisions, positive and finite.
-    target : ndarray, shape (n_obs,)
-    likelihood : Likelihood
+    observed : ObservedRows
     start : ndarray, shape (n_basis,), optional
         Where Newton's method begins; zero by default.
     """
     scale = 1.0 / np.sqrt(alpha)
     Z = Phi * scale  # in v = w / scale the prior is standard normal and no eigenvalue is below one
 
-    def at(v: Array, latent: Array) -> _Place:
-        value = likelihood.log_likelihood(latent, target) - 0.5 * float(v @ v)
-        score, curvature = likelihood.score(latent, target), likelihood.curvature(latent, target)
-        return _Place(v, latent, Z, score, curvature, value)
+    def at(v: Array, latent: Array) -> Place:
+        value = observed.log_likelihood(latent) - 0.5 * float(v @ v)
+        return Place(v, latent, Z, observed.score(latent), observed.curvature(latent), value)
 
-    def moved(old: _Place, step: Array, share: float) -> _Place:
+    def moved(old: Place, step: Array, share: float) -> Place:
         return at(old.v + share * step, old.latent + share * (Z @ step))
 
     v = np.zeros(len(alpha)) if start is None else start / scale
-    end, R = _newton(at(v, Z @ v), moved)
-    half_log_det = _half_log_det(R)
-    if not likelihood.is_quadratic:
-        second = likelihood.hessian(end.latent, target)[:, 0, 0]
+    end, R = newton(at(v, Z @ v), moved)
+    half_log_det = half_log_det_of(R)
+    if not observed.likelihood.is_quadratic:
+        second = observed.hessian(end.latent)[:, 0, 0]
         if not np.array_equal(second, end.curvature):  # not log-concave
             sign, log_det = np.linalg.slogdet(np.eye(len(v)) + (Z.T * second) @ Z)
             half_log_det = 0.5 * float(log_det) if sign > 0 else half_log_det
     value = end.value - half_log_det
-    return Posterior(scale * end.v, R, alpha, end.latent, end.score, end.curvature, value)
+    return WeightPosterior(scale * end.v, R, alpha, end.latent, end.score, end.curvature, value)
 
 
-def _half_log_det(R: Array) -> float:
+def half_log_det_of(R: Array) -> float:
+    """Return half of log det R'R of a triangular factor."""
     return float(np.log(np.abs(np.diag(R))).sum())
-
-
-def posterior_of(
-    columns: Columns, model: Model, target: Array, likelihood: Likelihood
-) -> Posterior:
-    """Return the `posterior` of some columns.
-
-    Of rows that lie elsewhere Newton's method takes a pass over them for each point. Their latent values stay
-    there: the posterior has none, and as slopes and curvatures those of the triangular factor.
-
-    Parameters
-    ----------
-    columns : DenseColumns, StreamedColumns or SummedColumns
-    model : tuple of ndarray, shape (m,) each
-        Columns in the model, their precisions, and where Newton's method begins.
-    target : ndarray, shape (n_obs,)
-    likelihood : Likelihood
-    """
-    index, alpha, mean = model
-    if not isinstance(columns, SummedColumns):
-        return posterior(columns.take(index), alpha, target, likelihood, mean)
-    some, scale = columns.among(index), 1.0 / np.sqrt(alpha)
-
-    def at(v: Array) -> _Place:
-        found = some.triangle(scale * v)
-        T, value = found.factor, found.log_likelihood - 0.5 * float(v @ v)
-        return _Place(v, np.empty(0), T[:, :-1] * scale, T[:, -1], np.ones(len(T)), value)
-
-    end, R = _newton(at(mean / scale), lambda old, step, share: at(old.v + share * step))
-    value = end.value - _half_log_det(R)
-    return Posterior(scale * end.v, R, alpha, end.latent, end.score, end.curvature, value)
 
 
 @dataclass(frozen=True)
 class ActiveSet:
-    """The bases in a model, and what every basis would add to it (Laplace's approximation, if not quadratic).
+    """Active set of a relevance vector machine: bases in the model, and the gain of every other one.
 
     Attributes
     ----------
@@ -278,7 +242,7 @@ class ActiveSet:
         return replace(self, index=index, S=self.S[number], Q=self.Q[number], triangle=triangle)
 
 
-def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Model) -> ActiveSet:
+def scanned(columns: Any, observed: ObservedRows, model: Model) -> ActiveSet:
     """Return the state at given precisions, accurate to rounding: a full scan of all columns.
 
     S is the difference ``phi' B phi - |U|^2``, with U the column's coordinates in the orthogonal basis of the
@@ -287,37 +251,14 @@ def scanned(columns: Columns, target: Array, likelihood: Likelihood, model: Mode
     Parameters
     ----------
     columns : DenseColumns, StreamedColumns or SummedColumns
-    target : ndarray, shape (n_obs,)
-    likelihood : Likelihood
+    observed : ObservedRows
     model : tuple of ndarray, shape (m,) each
         Columns in the model, their precisions, and the mean of their weights: the start of Newton's method.
     """
     index, alpha, _ = model
-    end = posterior_of(columns, model, target, likelihood)
-    if isinstance(columns, SummedColumns):
-        weight = np.zeros(columns.shape[1])
-        weight[index] = end.mean
-        T = columns.triangle(weight).factor
-        rows, end = T[:, :-1], replace(end, curvature=np.ones(len(T)))
-        S, Q = sum_of_squares(end.orthogonal(rows[:, index]), rows), T[:, -1] @ rows
-        return ActiveSet(index, alpha, end.mean, end.covariance, S, Q, end.log_evidence, rows)
-    Phi = columns.take(index)
-    root = np.sqrt(end.curvature)
-    S, Q = np.empty(columns.shape[1]), np.empty(columns.shape[1])
-    upper, lower = end.orthogonal(Phi)
-    left = np.column_stack([root[:, None] * upper, end.score])
-
-    def scan(place: Index) -> None:
-        U, square = columns.products(left, end.curvature, place)
-        S_here = square - np.einsum("ij,ij->j", U[:-1], U[:-1])
-        lost = np.flatnonzero(_LOST * np.maximum(square, _TINY) >= S_here)
-        for rows in row_blocks(len(lost), _BLOCK):
-            weighted = root[:, None] * columns.take(place[lost[rows]])
-            S_here[lost[rows]] = sum_of_squares((upper, lower), weighted)
-        S[place], Q[place] = S_here, U[-1]
-
-    columns.for_each_block(scan)
-    return ActiveSet(index, alpha, end.mean, end.covariance, S, Q, end.log_evidence)
+    end = columns.posterior(model, observed)
+    S, Q, triangle = columns.scan(index, end)
+    return ActiveSet(index, alpha, end.mean, end.covariance, S, Q, end.log_evidence, triangle)
 
 
 def leave_one_out(model: Model, variance: Array, S: Array, Q: Array) -> tuple[Array, Array]:
@@ -340,7 +281,7 @@ def leave_one_out(model: Model, variance: Array, S: Array, Q: Array) -> tuple[Ar
     # S / (1 - S / alpha): S itself where alpha is so large that the difference is rounding
     s[index] = np.where(inside <= 1e-8 * alpha, S[index], inside)
     q[index] = (mean.T / variance).T
-    return np.maximum(s, _TINY), q
+    return np.maximum(s, TINY), q
 
 
 def gains(state: ActiveSet) -> tuple[Array, Array]:
@@ -355,7 +296,7 @@ def gains(state: ActiveSet) -> tuple[Array, Array]:
     sparsity, square = s[better], q[better] ** 2
     with np.errstate(over="ignore"):
         precision = sparsity * (sparsity / (square - sparsity))
-        ratio = np.minimum(square / sparsity, _HUGE)
+        ratio = np.minimum(square / sparsity, HUGE)
     # over being out of the model; members lose what they gain now
     gain[better] = 0.5 * (ratio - 1.0 - np.log(ratio)) * np.isfinite(precision)
     alpha[better] = precision

@@ -10,14 +10,13 @@ from scipy.linalg.lapack import dpotrf
 
 from pcvm_pymc.core.design import FirstResponses, StreamedDesign
 from pcvm_pymc.core.evidence.active_set import inverse_triangle, leave_one_out
-from pcvm_pymc.core.evidence.columns import Index
 from pcvm_pymc.core.evidence.problem import check_fixed_bases
 from pcvm_pymc.core.nonnegative import solve_nonnegative
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS, threads_by_size
 from pcvm_pymc.core.pieces.validation import check_flag, check_real, check_whole
 from pcvm_pymc.core.problem import EMResult, EMTrace, Problem, Status
-from pcvm_pymc.core.quadratic import BorderedGram
+from pcvm_pymc.core.quadratic import BorderedGram, Index
 
 # share of phi' phi: a column of which the model leaves less in S is a combination of its columns
 _DISTINCT = 1e-8
@@ -163,16 +162,16 @@ class Bases:
         else:
             used, old = np.flatnonzero(weight.any(axis=1)), self.latent
             self.latent = problem.Phi[:, used] @ weight[used] + bias
-            found = terms(self.latent, problem.label)
-            slopes = (found.slope.T @ self.columns).T
-            self.log_likelihood = found.log_likelihood
+            rows = terms(self.latent, problem.label).weighted(problem.row_weight)
+            slopes = (rows.slope.T @ self.columns).T
+            self.log_likelihood = rows.log_likelihood
             self.moved = float(np.abs(self.latent - old).max())
         used = np.flatnonzero(every.any(axis=1))
         cross = np.array([self.products(n) for n in used.tolist()])
         self.rhs = slopes + self.beta * (cross.reshape(-1, self.n_columns).T @ every[used])
 
 
-class Machine:
+class ScoreModel:
     """The bases of one score, or of several scores whose weights share their precisions.
 
     Given responses z whose noise has precision beta, the weights are normal with covariance
@@ -327,7 +326,7 @@ class Machine:
         return out, bias
 
 
-class Search:
+class BottomUpSearch:
     """Machines, responses and weights of a fit, epoch after epoch; all with an axis of scores."""
 
     def __init__(self, problem: Problem, options: BottomUpOptions) -> None:
@@ -339,11 +338,11 @@ class Search:
         if problem.sign is not None:  # of all columns: zero for the constant, which is free
             self.sign = np.zeros((self.bases.n_columns, n_scores))
             self.sign[:n_basis] = problem.sign.reshape(n_basis, n_scores)
-        self.machines = [Machine(self.bases) for _ in range(1 if problem.shared else n_scores)]
+        self.machines = [ScoreModel(self.bases) for _ in range(1 if problem.shared else n_scores)]
         self.weight, self.bias = np.zeros((n_basis, n_scores)), np.zeros(n_scores)
 
     def step(self) -> tuple[bool, float]:
-        """Run one epoch: a change in every machine, then weights and responses; see `Machine.improve`."""
+        """Run one epoch: a change in every machine, then weights and responses; see `ScoreModel.improve`."""
         n_basis, changes = len(self.weight), []
         every = np.zeros((n_basis + 1, len(self.bias)))
         for k, machine in enumerate(self.machines):
@@ -421,7 +420,7 @@ def fit_bottom_up(problem: Problem, options: BottomUpOptions | None = None) -> E
     """
     check_fixed_bases(problem, "bottom-up")
     options = options or BottomUpOptions()
-    search = Search(problem, options)
+    search = BottomUpSearch(problem, options)
     trace = [(search.log_posterior(), 0, np.nan, problem.width)]
     status = Status.ITERATION_LIMIT
     for n_iter in range(1, options.max_iter + 1):
@@ -436,7 +435,7 @@ def fit_bottom_up(problem: Problem, options: BottomUpOptions | None = None) -> E
         search.bases.respond(search.weight, search.bias, problem.likelihood.terms)
         trace[-1] = (search.log_posterior(), *trace[-1][1:])
     end = search.weight, search.bias, search.bases.latent
-    weight, bias, latent = (each if problem.n_scores > 1 else each[..., 0] for each in end)
+    weight, bias, latent = (values if problem.n_scores > 1 else values[..., 0] for values in end)
     return EMResult(
         weight=weight,
         bias=bias if problem.n_scores > 1 else float(bias),

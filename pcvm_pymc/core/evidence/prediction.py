@@ -1,17 +1,17 @@
 """Predictions by the evidence: mean and variance of the latent function of RVM and RVM*."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pcvm_pymc.core.evidence.active_set import Posterior, posterior, sum_of_squares
-from pcvm_pymc.core.evidence.problem import EvidenceProblem, EvidenceResult
+from pcvm_pymc.core.evidence.active_set import WeightPosterior, posterior, sum_of_squares
+from pcvm_pymc.core.evidence.problem import EvidenceProblem, FittedRVM
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.quadratic import with_constant
 
 
-def predictive_moments(Phi_active: Array, result: EvidenceResult) -> tuple[Array, Array]:
+def predictive_moments(Phi_active: Array, result: FittedRVM) -> tuple[Array, Array]:
     """Return mean and variance of the latent function at new rows, shape (n_new,) each.
 
     Chmielewski et al. (2019) eq. 9 without the noise, which is that of a new target.
@@ -20,7 +20,7 @@ def predictive_moments(Phi_active: Array, result: EvidenceResult) -> tuple[Array
     ----------
     Phi_active : ndarray, shape (n_new, n_active)
         The kept bases, ``result.active``, at the new rows.
-    result : EvidenceResult
+    result : FittedRVM
     """
     bases = with_constant(Phi_active)
     mean = Phi_active @ result.weight[result.active] + result.bias
@@ -28,43 +28,39 @@ def predictive_moments(Phi_active: Array, result: EvidenceResult) -> tuple[Array
 
 
 class Augmentation(NamedTuple):
-    """What RVM* needs of a fit in addition to its result; all training rows must be kept.
+    """Training rows' part of RVM*: posterior, orthogonal columns, and the targets' variance.
 
     Attributes
     ----------
     kept : ndarray of bool, shape (n_active + 1,)
         Which of the active bases and, last, the constant are in the model: the bias may not be.
-    end : Posterior
+    end : WeightPosterior
         Of the weights of those.
     orthogonal : tuple of ndarray, shape (n_obs, n_kept) and (n_kept, n_kept)
-        See `Posterior.orthogonal`.
+        See `WeightPosterior.orthogonal`.
     target_variance : float
-    root : float or ndarray, shape (n_obs, 1)
-        What the training rows are multiplied by, see `EvidenceProblem.root`.
     """
 
     kept: NDArray[np.bool_]
-    end: Posterior
+    end: WeightPosterior
     orthogonal: tuple[Array, Array]
     target_variance: float
-    root: Any = 1.0
 
 
-def augmentation(problem: EvidenceProblem, result: EvidenceResult) -> Augmentation:
-    """Return what `star_moments` needs of a fitted regression."""
+def augmentation(problem: EvidenceProblem, result: FittedRVM) -> Augmentation:
+    """Return the training rows' part of RVM*, of a fitted regression, for `star_moments`."""
     alpha = np.append(result.alpha[result.active], result.bias_alpha)
-    kept, target = np.isfinite(alpha), problem.centred
+    kept = np.isfinite(alpha)
     bases = np.column_stack([problem.Phi[:, result.active], problem.constant])[:, kept]
-    end = posterior(bases, alpha[kept], target, problem.likelihood.with_noise(result.noise))
-    root = np.reshape(problem.root, (-1, 1))
-    return Augmentation(kept, end, end.orthogonal(bases), problem.spread**2, root)
+    end = posterior(bases, alpha[kept], problem.observed(result.noise))
+    return Augmentation(kept, end, end.orthogonal(bases), problem.spread**2)
 
 
 def star_moments(
     Phi_active: Array,
     at_training: Array,
     at_itself: Array,
-    result: EvidenceResult,
+    result: FittedRVM,
     fitted: Augmentation,
 ) -> tuple[Array, Array]:
     """Return mean and variance of the latent function with one more basis on each new row (RVM*).
@@ -78,15 +74,14 @@ def star_moments(
     Phi_active : ndarray, shape (n_new, n_active)
         The kept bases at the new rows.
     at_training : ndarray, shape (n_obs, n_new)
-        The new rows' bases at the training rows, without their weights.
+        The new rows' bases at the training rows.
     at_itself : ndarray, shape (n_new,)
         Each new row's basis there, K(x*, x*).
-    result : EvidenceResult
+    result : FittedRVM
     fitted : Augmentation
     """
     mean, variance = predictive_moments(Phi_active, result)
-    at_training = fitted.root * at_training
-    end, weighted = fitted.end, at_training / result.noise
+    end, weighted = fitted.end, np.sqrt(fitted.end.curvature)[:, None] * at_training
     U = fitted.orthogonal[0].T @ weighted
     V = end.half.T @ with_constant(Phi_active)[:, fitted.kept].T
     q, e = end.score @ at_training, at_itself - np.einsum("ij,ij->j", U, V)

@@ -1,8 +1,7 @@
 """What type-II maximum likelihood is given, and its results."""
 
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,22 +10,22 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from pcvm_pymc.core.design import StreamedDesign
-from pcvm_pymc.core.evidence.active_set import Model, posterior_of
+from pcvm_pymc.core.evidence.active_set import Model
 from pcvm_pymc.core.evidence.columns import (
     Columns,
     ComputedBases,
     DenseColumns,
-    Index,
     StreamedColumns,
     SummedColumns,
 )
 from pcvm_pymc.core.family import FAMILY, as_likelihood, check_solver
-from pcvm_pymc.core.pieces.likelihoods import Likelihood, Normal, ScaleLikelihood, StudentT
+from pcvm_pymc.core.pieces.likelihoods import StudentT
 from pcvm_pymc.core.pieces.priors import ROUNDING, Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.row_weights import Weighted, plain_target, row_weight
+from pcvm_pymc.core.pieces.row_weights import times_weight
 from pcvm_pymc.core.pieces.validation import check_real, check_whole, shown
-from pcvm_pymc.core.problem import Ended, Problem, Status
+from pcvm_pymc.core.problem import Ended, ObservedRows, Problem, Status
+from pcvm_pymc.core.quadratic import Index
 
 _NORMAL = 1.4826  # standard deviation over the median distance from the centre, if normal
 NOISE_FLOOR = 1e-4  # of the targets' standard deviation: below, rounding decides on the bases
@@ -34,13 +33,13 @@ _ROWS = [row for row in FAMILY.values() if "evidence" in row.solvers]
 _LIKELIHOODS = tuple(name for row in _ROWS for name in row.likelihoods)
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class EvidenceProblem:
-    """What is given to type-II maximum likelihood.
+    """A problem of type-II maximum likelihood: basis functions, targets, likelihood and weights of rows.
 
     Parameters
     ----------
-    Phi, target, likelihood, bias, constant
+    Phi, target, likelihood, bias, constant, row_weight
         See the attributes; the likelihood may be given by its name. A noise of NaN is estimated.
 
     Attributes
@@ -49,55 +48,40 @@ class EvidenceProblem:
         Basis functions at the training inputs, in any unit; zero and equal columns are allowed. A design
         whose rows lie elsewhere is for labels.
     target : ndarray, shape (n_obs,)
-        Numbers, or labels -1. and +1., as the likelihood has them; of rows with weights as `Weighted` does.
-        Numbers, `Phi` and `constant` are then multiplied by the roots of the weights, and the likelihood is
-        that of such rows (`Weighted.of_scaled_rows`): all else is as without weights. A design has
-        its own targets, and none are here.
+        Numbers, or labels -1. and +1., as the likelihood has them. A design has its own targets and weights,
+        and none are here.
     likelihood : Likelihood
         One of the rows of `FAMILY` that the evidence is maximised for.
     bias : bool
         Whether a constant is one of the bases, under its own ARD precision like any other.
     constant : ndarray, shape (n_obs,)
-        The column of the bias; ones by default. `rotated_problem` has another, and rows with weights.
-    given : tuple of (ndarray, Likelihood)
-        Targets and likelihood before that.
+        The column of the bias; ones by default. `rotated_problem` has another.
+    row_weight : ndarray, shape (n_obs,), optional
+        How often each row counts; None for once.
 
     Raises
     ------
     ValueError
-        If the likelihood is unknown, or a number has the weight zero.
+        If the likelihood is unknown.
     """
 
     Phi: Any
     target: Array
-    likelihood: Likelihood
-    bias: bool
-    constant: Array
-    given: tuple[Array, Likelihood] = field(init=False, repr=False)
+    likelihood: Any = "normal"
+    _: KW_ONLY
+    bias: bool = True
+    constant: Any = None
+    row_weight: Array | None = None
 
-    def __init__(
-        self,
-        Phi: Array | ComputedBases | StreamedDesign,
-        target: Array,
-        likelihood: str | Likelihood = "normal",
-        *,
-        bias: bool = True,
-        constant: Array | None = None,
-    ) -> None:
-        piece: Any = as_likelihood(likelihood, _LIKELIHOODS)
-        is_scale = isinstance(getattr(piece, "base", piece), ScaleLikelihood)
-        if isinstance(Phi, StreamedDesign) and piece.targets == "numbers":
+    def __post_init__(self) -> None:
+        piece = as_likelihood(self.likelihood, _LIKELIHOODS)
+        if isinstance(self.Phi, StreamedDesign) and piece.targets == "numbers":
             fault = f"rows that lie elsewhere need labels; found likelihood={piece.name!r}"
             raise ValueError(f"{fault}: use ComputedBases")
-        piece.check_targets(target)
-        constant, given = np.ones(len(target)) if constant is None else constant, (target, piece)
-        bases: Any = Phi
-        if is_scale and isinstance(piece, Weighted):
-            piece, target, constant = piece.of_scaled_rows(target)
-            computed = isinstance(Phi, ComputedBases)
-            bases = replace(bases, root=constant) if computed else constant[:, None] * bases
-        fields = {"Phi": bases, "target": target, "likelihood": piece, "bias": bias}
-        self.__dict__.update(fields, constant=constant, given=given)
+        piece.check_targets(self.target)
+        object.__setattr__(self, "likelihood", piece)
+        if self.constant is None:
+            object.__setattr__(self, "constant", np.ones(len(self.target)))
 
     @classmethod
     def of(cls, problem: Problem) -> "EvidenceProblem":
@@ -117,61 +101,52 @@ class EvidenceProblem:
             If the problem is of another row, its bases are not fixed, or its bias is free.
         """
         check_fixed_bases(problem, "evidence")
-        return cls(problem.Phi, problem.label, problem.likelihood, bias=problem.bias == "prior")
+        pieces = problem.Phi, problem.label, problem.likelihood
+        return cls(*pieces, bias=problem.bias == "prior", row_weight=problem.row_weight)
 
-    @property
-    def noise(self) -> float | None:
-        """The known scale of the targets; None where there is none or it is to be estimated."""
-        if not isinstance(self.likelihood, ScaleLikelihood) or np.isnan(self.likelihood.noise):
-            return None
-        return self.likelihood.noise
-
-    def at_noise(self, noise: float) -> "EvidenceProblem":
-        """Return the problem of a known noise."""
-        known = copy(self)
-        known.__dict__["likelihood"] = self.likelihood.with_noise(noise)
-        return known
+    def observed(self, noise: float) -> ObservedRows:
+        """Return the rows, their targets less the origin, at a noise."""
+        return ObservedRows(self.likelihood.with_noise(noise), self.centred, self.row_weight)
 
     @property
     def noise_is_estimated(self) -> bool:
-        """Whether the likelihood has a scale that is not known."""
-        return isinstance(self.likelihood, ScaleLikelihood) and self.noise is None
+        """Whether targets are numbers around the latent function, on a scale that is not known."""
+        return self.likelihood.targets == "numbers" and np.isnan(self.likelihood.noise)
 
     @cached_property
     def origin(self) -> float:
         """Mean of the prior of the bias: in the middle of numbers, so that their zero does not matter."""
-        if not (self.bias and isinstance(self.likelihood, ScaleLikelihood)):
+        if not (self.bias and self.likelihood.targets == "numbers"):
             return 0.0
         if self.likelihood.is_quadratic:
-            return float(self.constant @ self.target) / self.total
-        return float(self.likelihood.middle(self.target))
+            return float(self._counted @ self.target) / self.total
+        return float(self.likelihood.middle(self.target, weights=self.row_weight))
 
     @cached_property
     def centred(self) -> Array:
         """Targets less their origin."""
         return self.target - self.origin * self.constant if self.origin else self.target
 
-    @property
-    def n_obs(self) -> float:
-        """Number of rows, also of those that a rotation has left out; of rows with weights their sum."""
-        return getattr(self.likelihood, "n_obs", None) or len(self.target)
-
-    @property
-    def root(self) -> Any:
-        """What rows are multiplied by, shape (n_obs,): the roots of their weights; one without weights."""
-        return 1.0 if self.target is self.given[0] else self.constant
+    @cached_property
+    def _counted(self) -> Array:
+        """The column of the bias times the rows' weights."""
+        return times_weight(self.row_weight, self.constant)
 
     @property
     def total(self) -> float:
-        """Squares of what rows are multiplied by, summed: the number of rows, where these count once."""
-        return float(self.constant @ self.constant)
+        """Square of the column of the bias: the number of rows, or the sum of their weights."""
+        return float(self._counted @ self.constant)
+
+    def _size(self, values: Array) -> float:
+        """Return the root mean square of values of the rows."""
+        square = float(times_weight(self.row_weight, values) @ values)
+        return float(np.sqrt(square) / np.sqrt(self.total))
 
     @property
     def spread(self) -> float:
         """Standard deviation of the targets."""
-        target = plain_target(self.centred)
-        across = target - self.constant * (float(self.constant @ target) / self.total)
-        return float(np.linalg.norm(across) / np.sqrt(self.total))
+        mean = float(self._counted @ self.centred) / self.total
+        return self._size(self.centred - self.constant * mean)
 
     @property
     def target_scale(self) -> float:
@@ -180,9 +155,9 @@ class EvidenceProblem:
         Under Student-t noise at most that of a normal distribution with their quartiles: outliers may be far.
         """
         spread = self.spread
-        size = float(np.linalg.norm(plain_target(self.target)) / np.sqrt(self.total))
+        size = self._size(self.target)
         if isinstance(self.likelihood, StudentT):
-            middle = float(self.likelihood.middle(np.abs(self.centred)))
+            middle = float(self.likelihood.middle(np.abs(self.centred), weights=self.row_weight))
             spread = min(spread, _NORMAL * middle or spread)
         return (spread if spread > ROUNDING * size else size) or 1.0
 
@@ -206,11 +181,11 @@ class EvidenceProblem:
         prior : NoisePrior, optional
             Default: flat on the logarithm.
         """
-        curvature = self.likelihood.with_noise(noise).curvature(latent, self.centred)
-        square = float((curvature * noise**2) @ np.square(self.centred - latent))
-        free = max(self.n_obs - n_determined, 1e-3)
-        found = float(np.sqrt(square / free)) if prior is None else prior.best(square, free)
-        return max(found, NOISE_FLOOR * self.target_scale)
+        observed = self.observed(noise)
+        square = float((observed.curvature(latent) * noise**2) @ np.square(self.centred - latent))
+        free = max(observed.n_obs - n_determined, 1e-3)
+        best = float(np.sqrt(square / free)) if prior is None else prior.best(square, free)
+        return max(best, NOISE_FLOOR * self.target_scale)
 
 
 @dataclass(frozen=True)
@@ -251,10 +226,11 @@ class NoisePrior:
 def columns_of(problem: EvidenceProblem) -> Columns:
     """Return the problem's bases as columns of unit norm, so that units have no effect."""
     if isinstance(problem.Phi, ComputedBases):
-        return StreamedColumns(problem.Phi, problem.bias)
+        return StreamedColumns(problem.Phi, problem.bias, problem.row_weight)
     if isinstance(problem.Phi, StreamedDesign):
         return SummedColumns.of(problem.Phi, problem.likelihood, problem.bias)
-    return DenseColumns(problem.Phi, problem.constant if problem.bias else None)
+    constant = problem.constant if problem.bias else None
+    return DenseColumns(problem.Phi, constant, problem.row_weight)
 
 
 def check_fixed_bases(problem: Problem, solver: str) -> None:
@@ -281,9 +257,7 @@ def check_fixed_bases(problem: Problem, solver: str) -> None:
         raise ValueError(f"bias='free' has no precision for {solver!r}; use 'prior' or 'none'")
 
 
-def rotated_problem(
-    blocks: Iterable[tuple[Array, Array]], likelihood: Likelihood | None = None
-) -> EvidenceProblem:
+def rotated_problem(blocks: Iterable[tuple[Array, ObservedRows]]) -> EvidenceProblem:
     """Return a regression of many rows as an equivalent one of n_basis + 2 rows.
 
     The triangular factor of ``[1, Phi, t]`` determines the evidence and the posterior. It is computed block
@@ -291,26 +265,24 @@ def rotated_problem(
 
     Parameters
     ----------
-    blocks : iterable of (ndarray, shape (n_rows, n_basis), ndarray, shape (n_rows,))
-        Basis functions and targets of the rows, or targets and weights, shape (n_rows, 2).
-    likelihood : Normal or Weighted, optional
-        Its number of rows is by default theirs, or the sum of their weights.
+    blocks : iterable of (ndarray, shape (n_rows, n_basis), ObservedRows)
+        Basis functions and targets of the rows, under a normal likelihood.
     """
     total, origin = 0.0, 0.0
     R: Any = None
     for Phi, observed in blocks:
-        target, weight = plain_target(observed), row_weight(observed)
+        target, likelihood = observed.target, observed.likelihood
         if R is None:  # it moves the first row of R alone
             origin = float(np.mean(target))
         block = np.column_stack([np.ones(len(target)), Phi, target - origin])
-        if weight is not None:
-            block *= np.sqrt(weight)[:, None]
-        total += len(target) if weight is None else float(weight.sum())
+        if observed.weight is not None:
+            block *= np.sqrt(observed.weight)[:, None]
+        total += observed.n_obs
         R = np.linalg.qr(block if R is None else np.vstack([R, block]), mode="r")
     Phi = np.asfortranarray(R[:, 1:-1])
-    base: Any = likelihood.base if isinstance(likelihood, Weighted) else likelihood or Normal()
     target = R[:, -1] + origin * R[:, 0]
-    counted = replace(base, n_obs=base.n_obs or total)
+    known: Any = likelihood
+    counted = replace(known, n_obs=known.n_obs or total)
     return EvidenceProblem(Phi, target, counted, constant=R[:, 0].copy())
 
 
@@ -375,10 +347,10 @@ class EvidenceOptions:
 
 
 def start_noise(problem: EvidenceProblem, options: EvidenceOptions) -> float:
-    """Return the noise to begin with: the known one, or the first start of the options."""
-    if not problem.noise_is_estimated:
-        return np.nan if problem.noise is None else problem.noise
-    return options.noise_starts[0] * problem.target_scale
+    """Return the noise to begin with: the known one, or the first start of the options; NaN of labels."""
+    if problem.noise_is_estimated:
+        return options.noise_starts[0] * problem.target_scale
+    return problem.likelihood.noise if problem.likelihood.targets == "numbers" else np.nan
 
 
 # --- results ---------------------------------------------------------------------------------------
@@ -394,8 +366,8 @@ class EvidenceTrace:
 
 
 @dataclass(frozen=True)
-class EvidenceResult(Ended):
-    """The end point of type-II maximum likelihood.
+class FittedRVM:
+    """The posterior of a relevance vector machine's weights at the precisions that were estimated.
 
     Attributes
     ----------
@@ -413,13 +385,6 @@ class EvidenceResult(Ended):
         where it is not in the model.
     noise : float
         Standard deviation of the targets; NaN for classification.
-    latent : ndarray, shape (n_obs,)
-        Mean latent function at the training inputs; none of rows that lie elsewhere.
-    log_evidence : float
-        Log marginal likelihood: exact for normal noise, else Laplace's approximation.
-    status : Status
-    n_iter : int
-    trace : EvidenceTrace
     """
 
     weight: Array
@@ -429,6 +394,29 @@ class EvidenceResult(Ended):
     active: Index
     covariance: Array
     noise: float
+
+    @property
+    def determined(self) -> Array:
+        """How far the data determine each weight that is not zero, gamma, shape (n_nonzero,)."""
+        share = 1.0 - self.alpha[self.active] * np.diag(self.covariance)[:-1]
+        return np.clip(share, 0.0, 1.0)[self.weight[self.active] != 0]
+
+
+@dataclass(frozen=True)
+class EvidenceResult(FittedRVM, Ended):
+    """The end point of type-II maximum likelihood: the machine, and how the search ended.
+
+    Attributes
+    ----------
+    latent : ndarray, shape (n_obs,)
+        Mean latent function at the training inputs; none of rows that lie elsewhere.
+    log_evidence : float
+        Log marginal likelihood: exact for normal noise, else Laplace's approximation.
+    status : Status
+    n_iter : int
+    trace : EvidenceTrace
+    """
+
     latent: Array
     log_evidence: float
     status: Status
@@ -452,9 +440,8 @@ def result_at(
     """
     order = np.argsort(model[0])
     index, precision, mean = model[0][order], model[1][order], model[2][order]
-    likelihood = problem.likelihood.with_noise(noise)
     norm, first = columns.norm[index], int(problem.bias)
-    end = posterior_of(columns, (index, precision, mean), problem.centred, likelihood)
+    end = columns.posterior((index, precision, mean), problem.observed(noise))
     weight, alpha = np.zeros(columns.shape[1]), np.full(columns.shape[1], np.inf)
     weight[index], alpha[index] = end.mean / norm, end.alpha * norm * norm
     has_bias = int(first and len(index) > 0 and index[0] == 0)
@@ -470,7 +457,7 @@ def result_at(
         active=active,
         covariance=covariance,
         noise=noise,
-        latent=(end.latent + problem.origin * problem.constant) / problem.root,
+        latent=end.latent + problem.origin * problem.constant,
         log_evidence=end.log_evidence,
         status=Status.EMPTY_MODEL if len(active) == 0 else status,
         n_iter=len(trace) - 1,

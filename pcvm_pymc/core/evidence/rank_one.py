@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import reordered
 
-_TINY = np.finfo(float).tiny
-_HUGE = 1e100  # q^2 / s above which s has lost its digits
+TINY = np.finfo(float).tiny
+HUGE = 1e100  # q^2 / s above which s has lost its digits
 _FAINT = 1e-8  # share of alpha below which s, a difference with it, has lost half of its digits
 _DRIFT = 0.05  # relative error of s from which on the best column may be another
 
@@ -151,13 +151,13 @@ def _best_change(swept: Swept) -> tuple[int, float, float]:
     alpha, _, S, Q, _ = swept
     column, best, precision, ratio = 0, 0.0, np.inf, 1.0
     for k in range(len(S)):  # outside the gain grows with q^2 / s: one logarithm for all of them
-        square, s = Q[k] * Q[k], max(S[k], _TINY)
+        square, s = Q[k] * Q[k], max(S[k], TINY)
         if alpha[k] == np.inf and square > ratio * s:
             column, ratio = k, square / s
     if ratio > 1.0:
-        s = max(S[column], _TINY)
+        s = max(S[column], TINY)
         precision = s * (s / (Q[column] * Q[column] - s))
-        ratio = min(ratio, _HUGE)
+        ratio = min(ratio, HUGE)
         best = 0.5 * (ratio - 1.0 - math.log(ratio)) if 0.0 < precision < np.inf else 0.0
     for k in range(len(S)):
         now, variance = alpha[k], -S[k]

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pcvm_pymc.core.evidence.active_set import ActiveSet, Model, gains, posterior_of, scanned
-from pcvm_pymc.core.evidence.columns import Columns, DenseColumns, Index
+from pcvm_pymc.core.evidence.active_set import ActiveSet, Model, gains, scanned
+from pcvm_pymc.core.evidence.columns import Columns, DenseColumns
 from pcvm_pymc.core.evidence.problem import (
     NOISE_FLOOR,
     EvidenceOptions,
@@ -25,8 +25,10 @@ from pcvm_pymc.core.evidence.problem import (
 from pcvm_pymc.core.evidence.rank_one import Quadratic, Schedule, Swept, change_precisions
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS, threads_by_size
+from pcvm_pymc.core.pieces.row_weights import times_weight
 from pcvm_pymc.core.pieces.validation import check_choice
 from pcvm_pymc.core.problem import Status
+from pcvm_pymc.core.quadratic import Index
 
 _CANDIDATES = 64  # columns, besides those in the model, among which changes are made
 _NO_SCHEDULE = Schedule(0, 0, 0, 0.0)
@@ -85,7 +87,7 @@ def fit_sequential(
     options, columns = options or EvidenceOptions(), columns_of(problem)
     noise, none = start_noise(problem, options), np.empty(0)
     empty = none.astype(np.int64), none, none
-    result = Search(problem, columns, options, noise).result(empty)
+    result = SequentialSearch(problem, columns, options, noise).result(empty)
     # a search of two classes may end with almost nothing although there are many columns
     few = np.count_nonzero(result.weight) <= _TRAPPED < columns.shape[1]
     is_poor = result.log_evidence < _UNEXPLAINED * result.trace.log_evidence[0]
@@ -93,14 +95,16 @@ def fit_sequential(
     if not (few and is_poor and ended):
         return result
     index = np.unique(np.linspace(0, columns.shape[1] - 1, _CANDIDATES).astype(np.int64))
-    given, zero = (problem.centred, problem.likelihood.with_noise(noise)), np.zeros(len(index))
-    ends = [posterior_of(columns, (index, zero + a, zero), *given) for a in _SHARED]
+    zero = np.zeros(len(index))
+    ends = [columns.posterior((index, zero + a, zero), problem.observed(noise)) for a in _SHARED]
     best = max(ends, key=lambda end: end.log_evidence)
-    again = Search(problem, columns, options, noise).result((index, best.alpha, best.mean))
+    again = SequentialSearch(problem, columns, options, noise).result(
+        (index, best.alpha, best.mean)
+    )
     return again if again.log_evidence > result.log_evidence + _WORTHWHILE else result
 
 
-class Search:
+class SequentialSearch:
     """The search by single changes that gain: its noise, its history, and the best state so far."""
 
     def __init__(
@@ -154,19 +158,21 @@ class Search:
         """Search until none of some columns gains; `number` are theirs among all."""
         inner = None
         if self.is_quadratic:
-            Phi, target = columns.Phi, self.problem.centred
+            observed, Phi = self.problem.observed(self.noise), columns.Phi
+            root = None if observed.weight is None else np.sqrt(observed.weight)
+            Phi, target = times_weight(root, Phi), times_weight(root, observed.target)
             none, square = np.empty((len(number), 0)), float(target @ target)
-            inner = Quadratic(none, Phi.T @ Phi, target @ Phi, square, float(self.problem.n_obs))
-        is_converged, found = False, None
+            inner = Quadratic(none, Phi.T @ Phi, target @ Phi, square, float(observed.n_obs))
+        is_converged, moved = False, None
         while self._may_go_on():
             if not is_converged:
-                found, is_converged = self._step(columns, state, number, inner)
-            if found is None and self.noise_moves:
-                found = self._at_next_noise(columns, state, number[state.index])
+                moved, is_converged = self._step(columns, state, number, inner)
+            if moved is None and self.noise_moves:
+                moved = self._at_next_noise(columns, state, number[state.index])
                 is_converged = False
-            if found is None:
+            if moved is None:
                 break
-            state, found = found, None
+            state, moved = moved, None
         return state
 
     def _step(
@@ -207,8 +213,7 @@ class Search:
             weighted, index = state.triangle, state.index
             if weighted is None:
                 latent = columns.Phi[:, index] @ state.mean
-                likelihood = self.problem.likelihood.with_noise(self.noise)
-                curvature = likelihood.curvature(latent, self.problem.centred)
+                curvature = self.problem.observed(self.noise).curvature(latent)
                 weighted = np.sqrt(curvature)[:, None] * columns.Phi
             gram = np.empty((weighted.shape[1], weighted.shape[1]))
             np.fill_diagonal(gram, np.nan)  # columns outside the model: computed when needed
@@ -262,8 +267,7 @@ class Search:
         return (index, swept.alpha[index], swept.Q[index]), history[:n_changes], is_converged
 
     def _scanned(self, columns: Columns, model: Model) -> ActiveSet:
-        likelihood = self.problem.likelihood.with_noise(self.noise)
-        return scanned(columns, self.problem.centred, likelihood, model)
+        return scanned(columns, self.problem.observed(self.noise), model)
 
     def _next_noise(self, columns: Any, state: ActiveSet) -> float:
         latent = columns.take(state.index) @ state.mean
@@ -360,24 +364,23 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
     mean: Any = None
     last, since, noise_moves = -np.inf, 0, False
     while len(trace) <= options.max_iter:
-        likelihood = problem.likelihood.with_noise(noise)
-        end = posterior_of(columns, (index, alpha, mean), problem.centred, likelihood)
+        end = columns.posterior((index, alpha, mean), problem.observed(noise))
         trace.append((end.log_evidence, len(index), noise))
         PROGRESS.debug("sweep %d, log evidence %.6g", len(trace), end.log_evidence)
         model = index, alpha, end.mean
         is_still = abs(end.log_evidence - last) < 0.01 * options.tol
         last = end.log_evidence
         determined = np.clip(1.0 - alpha * end.variance, np.finfo(float).tiny, 1.0)
-        found = problem.noise_at(end.latent, determined.sum(), noise) if free else noise
-        if is_still and (not free or abs(np.log(found / noise)) < options.noise_tol):
-            return Search(problem, columns, options, noise, trace).result(model)
+        next_noise = problem.noise_at(end.latent, determined.sum(), noise) if free else noise
+        if is_still and (not free or abs(np.log(next_noise / noise)) < options.noise_tol):
+            return SequentialSearch(problem, columns, options, noise, trace).result(model)
         # the noise waits until the precisions have converged once, and then is updated now and then
         noise_moves, since = noise_moves or is_still, since + 1
         if is_still or (noise_moves and since >= options.noise_period):
-            noise, since = found, 0
+            noise, since = next_noise, 0
         with np.errstate(divide="ignore", over="ignore"):
             alpha = determined / end.mean**2  # eq. 8
-        bound = likelihood.bound
+        bound = problem.likelihood.with_noise(noise).bound
         keep = alpha < _PRUNING_RATIO * (bound if np.isfinite(bound) else end.curvature.max())
         index, alpha, mean = index[keep], alpha[keep], end.mean[keep]
     return result_at(
@@ -419,12 +422,12 @@ def fit_rvm(
     check_choice("method", method, tuple(METHODS))
     options = options or EvidenceOptions()
     starts = options.noise_starts[: None if problem.noise_is_estimated else 1]
-    fits = [METHODS[method](problem, replace(options, noise_starts=(each,))) for each in starts]
+    fits = [METHODS[method](problem, replace(options, noise_starts=(start,))) for start in starts]
     best = max(fits, key=lambda fit: fit.log_evidence)
     if noise_prior is None:
         return best
     for _ in range(_MOST_NOISES):  # precisions given the noise, and the noise given these
-        latent = best.latent * problem.root - problem.origin * problem.constant
+        latent = best.latent - problem.origin * problem.constant
         precision = np.append(best.alpha[best.active], best.bias_alpha)
         variance = best.covariance.diagonal()
         kept = variance > 0
@@ -432,5 +435,6 @@ def fit_rvm(
         noise = problem.noise_at(latent, determined, best.noise, noise_prior)
         if abs(np.log(noise / best.noise)) < options.noise_tol:
             return best
-        best = METHODS[method](problem.at_noise(noise), options)
+        known = replace(problem, likelihood=problem.likelihood.with_noise(noise))
+        best = METHODS[method](known, options)
     return replace(best, status=Status.ITERATION_LIMIT)

@@ -37,7 +37,7 @@ class GibbsChains:
         self, problem: GibbsProblem, rng: np.random.Generator, n_chains: int = 4, cores: int = 1
     ) -> None:
         self.problem, self._rngs, self._cores = problem, rng.spawn(n_chains), cores
-        self._states = [problem.start(each) for each in self._rngs]
+        self._states = [problem.start(stream) for stream in self._rngs]
 
     def warm_up(self, n: int) -> None:
         """Run `n` sweeps, of which no draw is kept."""

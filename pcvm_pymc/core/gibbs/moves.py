@@ -74,7 +74,7 @@ class Parameters(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What the moves of a sweep leave as it is: labels, the hyperprior, d = `rate`, the share flipped."""
+    """Constants of a Gibbs sweep: labels, the hyperprior, d = `rate`, the share flipped."""
 
     label: Integers
     prior: Parameters
@@ -111,8 +111,8 @@ def log_sizes_density(size: Array, c: float, rate: float) -> float:
     Logarithms are taken of products: one for many sizes in place of one each.
     """
     log_product, product, half = 0.0, 1.0, 0.5 / rate
-    for each in size:
-        product *= 1.0 + half * each * each
+    for value in size:
+        product *= 1.0 + half * value * value
         if product > _LARGE:
             log_product += math.log(product)
             product = 1.0
@@ -217,9 +217,9 @@ def _largest(size: Array) -> tuple[Integers, float]:
     floor = np.inf
     for _ in range(min(_N_LARGEST + 1, len(size))):
         below = 0.0
-        for each in size:
-            if below < each < floor:
-                below = each
+        for value in size:
+            if below < value < floor:
+                below = value
         floor = below if below > 0.0 else floor  # where many are equally small
     places, n = np.empty(len(size), np.int64), 0
     for j in range(len(size)):

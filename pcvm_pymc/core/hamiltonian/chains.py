@@ -243,7 +243,7 @@ class HamiltonianChains:
         return known
 
     def warm_up(self, n: int) -> None:
-        """Reach the posterior in `n` transitions, and learn the covariance, twice, and the step size."""
+        """Run `n` transitions of burn-in, in which step size and covariance are tuned, the latter twice."""
         for share in (0.2, 0.4, 0.4):
             places = self._tuned(max(int(share * n), 1))
             if len(places) > 1:
@@ -287,7 +287,7 @@ class HamiltonianChains:
             if self.log_width.size:
                 value = value + self._slice.log_prior(self.log_width)
             kept.append((self.parameters, np.column_stack([value, known])))
-        states, statistics = (np.stack(each, axis=1) for each in zip(*kept, strict=True))
+        states, statistics = (np.stack(draws, axis=1) for draws in zip(*kept, strict=True))
         values = self.density.values(states.reshape(-1, states.shape[2]))
         shaped: Any = (None if x is None else x.reshape(-1, n, *x.shape[1:]) for x in values)
         names = ("lp", *STATISTICS)

@@ -15,7 +15,6 @@ from scipy.special import expit, log_expit
 
 from pcvm_pymc.core.pieces.priors import typical_size
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.row_weights import plain_target
 from pcvm_pymc.core.problem import Problem, Values
 
 _FARTHEST = 1e6  # latent values beyond are those of a trajectory that diverges
@@ -63,8 +62,9 @@ class LogPosterior:
         """Scale of the prior of an unknown noise; None where there is none."""
         likelihood: Any = self.problem.likelihood
         unknown = likelihood.targets == "numbers" and np.isnan(getattr(likelihood, "noise", 1.0))
-        target = plain_target(self.problem.label)
-        return typical_size(target, self.problem.row_weight) if unknown else None
+        if not unknown:
+            return None
+        return typical_size(self.problem.label, self.problem.row_weight)
 
     @property
     def rate_column(self) -> int:
@@ -118,7 +118,6 @@ class LogPosterior:
         States whose latent values are out of all bounds have density zero.
         """
         prior, n, n_obs = self.problem.hyperprior, len(parameters), self.design.shape[1]
-        likelihood = self.problem.likelihood
         with np.errstate(over="ignore", invalid="ignore"):
             size, slope, scale = self.parts(parameters)
             latent = self.design @ (scale * size)
@@ -129,11 +128,11 @@ class LogPosterior:
 
         # the likelihood, in units of an unknown noise
         flat = latent.reshape(n * n_obs, -1) if latent.shape[2] > 1 else latent.ravel()
-        target = np.concatenate([np.asarray(self.problem.label)] * n)
+        rows = self.problem.observed.copies(n)
         if self._noise_size is not None:
-            likelihood = likelihood.with_noise(1.0)
-            target.reshape(len(target), -1)[:, 0] /= np.repeat(unit, n_obs)
-        density, score = likelihood.value_and_score(flat, target)
+            target = rows.target / np.repeat(unit, n_obs)
+            rows = replace(rows, likelihood=rows.likelihood.with_noise(1.0), target=target)
+        density, score = rows.value_and_score(flat)
         data_slope = self.design.mT @ score.reshape(n, n_obs, -1)
 
         # the prior of the sizes, and the Jacobian of log(1 + e^v)
@@ -158,9 +157,9 @@ class LogPosterior:
 
             # noise ~ N+(0, size^2), by its logarithm
             if self._noise_size is not None:
-                square, count = (unit / self._noise_size) ** 2, self.problem.n_obs
+                square, count = (unit / self._noise_size) ** 2, self.problem.observed.n_obs
                 value += (1.0 - count) * np.log(unit) - 0.5 * square
-                scale_slope = (score * (plain_target(target) - flat)).reshape(n, -1).sum(axis=1)
+                scale_slope = (score * (rows.target - flat)).reshape(n, -1).sum(axis=1)
                 gradient = np.column_stack([gradient, scale_slope - count + 1.0 - square])
         value[outside], gradient[outside] = -np.inf, 0.0
         return value, gradient
@@ -196,23 +195,23 @@ class LogPosterior:
                 gradient[:, -1] = 0.0
             return float(-value[0] if np.isfinite(value[0]) else 1e300), -gradient[0]
 
-        found = minimize(falling, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
-        return np.asarray(found.x)
+        end = minimize(falling, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
+        return np.asarray(end.x)
 
     def rows(self, mode: Array) -> tuple[Array, Array, Array]:
         """Return latent values at a mode, slopes of the rows' log density, and minus its second derivatives.
 
         Shapes are (n_obs, n_scores), twice, and (n_obs, n_scores, n_scores).
         """
-        (size, _, scale), target = self.parts(mode[None]), np.asarray(self.problem.label)
-        likelihood, latent = self.problem.likelihood, self.design[0] @ (scale[0] * size[0])
+        (size, _, scale), rows = self.parts(mode[None]), self.problem.observed
+        latent = self.design[0] @ (scale[0] * size[0])
         if self._noise_size is not None:
-            likelihood = likelihood.with_noise(float(self.noise(mode[None])[0]))
+            noise = float(self.noise(mode[None])[0])
+            rows = replace(rows, likelihood=rows.likelihood.with_noise(noise))
         if latent.shape[1] > 1:
-            slope = likelihood.value_and_score(latent, target)[1]
-            return latent, slope, likelihood.hessian(latent, target)
-        slope = likelihood.value_and_score(latent[:, 0], target)[1]
-        curvature = likelihood.curvature(latent[:, 0], target)  # never negative
+            return latent, rows.value_and_score(latent)[1], rows.hessian(latent)
+        slope = rows.value_and_score(latent[:, 0])[1]
+        curvature = rows.curvature(latent[:, 0])  # never negative
         return latent, slope[:, None], curvature[:, None, None]
 
     def capped_precision(self, size: Array) -> Array:
@@ -240,7 +239,7 @@ class LogPosterior:
             bend = prior.rate_spread**-2 if prior.rate_spread else prior.rate_shape * d / prior.d
             diagonal = np.append(diagonal, max(bend, 0.1))
         if self._noise_size is not None:
-            diagonal = np.append(diagonal, 2.0 * self.problem.n_obs)
+            diagonal = np.append(diagonal, 2.0 * self.problem.observed.n_obs)
         curved_design = np.einsum("ncd,ndp->ncp", hessian, design).reshape(-1, self.n_parameters)
         return design.reshape(-1, self.n_parameters).T @ curved_design + np.diag(diagonal), of_prior
 
@@ -289,11 +288,11 @@ class Coordinates:
             blocks += [slice(end, None)] * learned
         inverses = [(block, cholesky(H[block, block])) for block in blocks]
         self.roots = [
-            (block, solve_triangular(each, np.eye(len(each))), each) for block, each in inverses
+            (block, solve_triangular(root, np.eye(len(root))), root) for block, root in inverses
         ]
 
     def take(self, density: LogPosterior) -> None:
-        """Go on with the basis functions of a density."""
+        """Take the basis functions of another density, as after a move of the width."""
         self.density = density
         A = self._row * density.design[:, :, self.v] * self._column
         self.eigenvalues, self.vectors = np.linalg.eigh(A.mT @ A)
@@ -306,17 +305,17 @@ class Coordinates:
 
     def parameters(self, z: Array) -> Array:
         """Return the parameters of coordinates, shape (n_states, n_parameters)."""
-        found = z.copy()
+        parameters = z.copy()
         along = _turned(z[:, self.v], self.vectors) / self._root(z)
-        found[:, self.v] = _turned(along, self.vectors.mT) / self.unit
-        return found
+        parameters[:, self.v] = _turned(along, self.vectors.mT) / self.unit
+        return parameters
 
     def of(self, parameters: Array) -> Array:
         """Return the coordinates of parameters, shape (n_states, n_parameters)."""
-        found = parameters.copy()
+        z = parameters.copy()
         along = _turned(self.unit * parameters[:, self.v], self.vectors) * self._root(parameters)
-        found[:, self.v] = _turned(along, self.vectors.mT)
-        return found
+        z[:, self.v] = _turned(along, self.vectors.mT)
+        return z
 
     def __call__(self, z: Array) -> tuple[Array, Array]:
         """Return the log densities of coordinates, shape (n_states,), and their gradients."""
@@ -330,7 +329,7 @@ class Coordinates:
         return value - np.log(root).sum(axis=1), gradient
 
     def log_volume(self, z: Array) -> Array:
-        """Return what the log densities of coordinates are below those of the parameters."""
+        """Return the log determinant of the coordinates in the parameters, shape (n_states,)."""
         return np.log(self._root(z)).sum(axis=1)
 
 

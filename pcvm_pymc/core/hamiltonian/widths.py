@@ -78,12 +78,12 @@ class WidthSlice:
     def _widths(self, log_width: Array) -> list[Array]:
         """Return the widths of states, in the problem's shape."""
         shape = len(log_width), *np.shape(self.density.problem.width)
-        return [each[()] for each in np.exp(log_width).reshape(shape)]
+        return [width[()] for width in np.exp(log_width).reshape(shape)]
 
     def designs(self, log_width: Array) -> Array:
         """Return the basis functions at the widths of states, with the column of the bias."""
         basis = self.density.problem.moves.basis
-        return np.stack([self.density.bordered(basis(each)) for each in self._widths(log_width)])
+        return np.stack([self.density.bordered(basis(width)) for width in self._widths(log_width)])
 
     def log_prior(self, log_width: Array) -> Array:
         """Return the log prior densities of log widths (n_states, n_widths), shape (n_states,)."""

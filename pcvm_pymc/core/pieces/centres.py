@@ -168,8 +168,8 @@ def rows_under(points: Array, X: Array) -> Index:
     if points.shape == X.shape and (np.abs(points - X) <= unit).all():
         return np.arange(len(X))
     first, _ = unique_rows(X)
-    _, found = KDTree(X[first] / unit).query(points / unit, p=np.inf, distance_upper_bound=1.0)
-    return np.append(first, -1)[found]
+    _, nearest = KDTree(X[first] / unit).query(points / unit, p=np.inf, distance_upper_bound=1.0)
+    return np.append(first, -1)[nearest]
 
 
 def as_centres(basis: CentresLike, X: Array, label: NDArray[Any] | None) -> Centres:
@@ -322,7 +322,7 @@ def _shares(
     """
     groups = [np.arange(n_obs)]
     if label is not None:
-        groups = [np.flatnonzero(label == each) for each in np.unique(label)]
+        groups = [np.flatnonzero(label == kind) for kind in np.unique(label)]
     sizes = np.array([len(rows) for rows in groups])
     if name and not (
         validation.is_real(n_basis, Integral) and len(sizes) <= n_basis <= sizes.sum()

@@ -84,8 +84,8 @@ def mode_of_integrand(margin: Array, near: float = 1e-3) -> tuple[float, float, 
     e = 0.0
     for _ in range(200):
         value, slope, curvature = -0.5 * e * e, -e, 1.0
-        for each in margin:
-            x = e + each
+        for gap in margin:
+            x = e + gap
             log_phi, mills = log_ndtr_and_mills(x)
             value += log_phi
             slope += mills

@@ -17,7 +17,7 @@ UNIT = float(np.sqrt(2.0))
 
 
 class Column(NamedTuple):
-    """A column that is a feature, or part of what is known of it.
+    """A column of an encoded table: a feature, or the indicator of a level or of missing values.
 
     Attributes
     ----------
@@ -63,11 +63,13 @@ class Encoding:
     levels: Mapping[int, Array] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        features = np.array([each.feature for each in self.columns])
-        codes = np.array([np.nan if each.level is None else each.level for each in self.columns])
+        features = np.array([column.feature for column in self.columns])
+        codes = np.array(
+            [np.nan if column.level is None else column.level for column in self.columns]
+        )
         is_unknown = codes == UNKNOWN
         levels = {j: codes[~is_unknown & (features == j)] for j in features[is_unknown].tolist()}
-        numbers = np.array([each.width for each in self.columns])
+        numbers = np.array([column.width for column in self.columns])
         vars(self).update(features=features, width_numbers=numbers, levels=levels)
 
     def __call__(self, values: Array) -> Array:
@@ -81,23 +83,23 @@ class Encoding:
         if self.is_plain and not np.isnan(values).any():
             return values
         out = np.empty((len(values), len(self.columns)))
-        for k, each in enumerate(self.columns):
-            value = values[:, each.feature]
+        for k, column in enumerate(self.columns):
+            value = values[:, column.feature]
             missing = np.isnan(value)
-            if each.level is None:
-                out[:, k] = np.where(missing, each.median, value)
-            elif each.level == UNKNOWN:
-                codes = self.levels[each.feature]
+            if column.level is None:
+                out[:, k] = np.where(missing, column.median, value)
+            elif column.level == UNKNOWN:
+                codes = self.levels[column.feature]
                 is_known = np.where(missing, np.isnan(codes).any(), np.isin(value, codes))
                 out[:, k] = np.where(is_known, 0.0, UNIT)
             else:
-                out[:, k] = UNIT * (missing if np.isnan(each.level) else value == each.level)
+                out[:, k] = UNIT * (missing if np.isnan(column.level) else value == column.level)
         return out
 
     @property
     def is_plain(self) -> bool:
         """Whether each feature is a number that no training row lacks."""
-        return all(each.level is None for each in self.columns)
+        return all(column.level is None for column in self.columns)
 
     def view(self, X: Array, count: Array | None = None) -> View:
         """Return the view without indicators: codes of ordered levels, medians alone.
@@ -143,7 +145,7 @@ class Encoding:
         for j, lacking in enumerate(missing.T):
             if j in categories:
                 levels = [*np.unique(values[:, j]).tolist(), UNKNOWN]  # NaN once, after all numbers
-                columns += [Column(j, n_widths, each, ordered=j in ordered) for each in levels]
+                columns += [Column(j, n_widths, level, ordered=j in ordered) for level in levels]
             else:
                 known = values[~lacking, j]
                 often = np.ones(len(known)) if count is None else count[~lacking]

@@ -90,9 +90,9 @@ def replacing(path: Path, check: Callable[[], None] = lambda: None) -> Iterator[
             shutil.rmtree(partial, ignore_errors=True)
             yield partial
             # all of it reaches the disk before its name
-            for each in (partial, *partial.rglob("*")):
-                if each.is_file():
-                    with each.open("rb") as file:
+            for item in (partial, *partial.rglob("*")):
+                if item.is_file():
+                    with item.open("rb") as file:
                         os.fsync(file.fileno())
             if path.is_dir():  # unlike a file, it cannot be replaced in one step
                 path.rename(old)

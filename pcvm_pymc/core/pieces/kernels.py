@@ -149,8 +149,8 @@ class MatrixRBF(KernelPiece):
         if X.shape[1] != len(S):
             raise ValueError(f"matrix is of {len(S)} features; needed {X.shape[1]}, those of X")
         factor = np.linalg.cholesky(S)
-        each = (solve_triangular(factor, part.T, lower=True).T for part in (X, centres))
-        return RBF(self.width)(*each)
+        turned = (solve_triangular(factor, part.T, lower=True).T for part in (X, centres))
+        return RBF(self.width)(*turned)
 
 
 @dataclass(frozen=True)
@@ -344,7 +344,9 @@ class FeatureColumns(KernelPiece):
 # --- widths --------------------------------------------------------------------------------------
 
 #: kernels by their names
-KERNELS: dict[str, type[KernelPiece]] = {each.name: each for each in (RBF, Laplacian, LinearSpline)}
+KERNELS: dict[str, type[KernelPiece]] = {
+    kernel.name: kernel for kernel in (RBF, Laplacian, LinearSpline)
+}
 
 
 def _distances_within(X: Array, order: int, most: int = 5000) -> Array:

@@ -10,27 +10,36 @@ from scipy.special import expit, gammaln, log_expit
 from pcvm_pymc.core.pieces import probit
 from pcvm_pymc.core.pieces.multinomial import class_probabilities, class_terms, fractional_terms
 from pcvm_pymc.core.pieces.probit import Array
+from pcvm_pymc.core.pieces.row_weights import times_weight, weighted_median
 from pcvm_pymc.core.pieces.validation import check_real, is_unknown
 
 _LOG_2PI = np.log(2.0 * np.pi)
 
 
 class RowTerms(NamedTuple):
-    """Log likelihood of some rows, with slope and curvature in their latent values.
+    """Log densities of some rows' targets, with slopes and curvatures in their latent values.
 
     Attributes
     ----------
-    log_likelihood : float
-        Summed over the rows.
+    log_density : ndarray, shape (n_rows,)
     slope : ndarray, shape (n_rows, n_scores)
         Of each row's log likelihood in its latent values.
     curvature : ndarray, shape (n_rows,)
         A bound of its downward curvature in any direction, never negative.
     """
 
-    log_likelihood: float
+    log_density: Array
     slope: Array
     curvature: Array
+
+    @property
+    def log_likelihood(self) -> float:
+        """Log density, summed over the rows."""
+        return float(self.log_density.sum())
+
+    def weighted(self, weight: Array | None) -> "RowTerms":
+        """Return the terms of rows that count by weights, shape (n_rows,); themselves for None."""
+        return RowTerms(*(times_weight(weight, values) for values in self))
 
 
 @dataclass(frozen=True)
@@ -116,7 +125,7 @@ class Likelihood:
         `rough` terms have three digits where that is cheaper: for steps that only point the way.
         """
         values, slope = latent[:, 0], self.score(latent[:, 0], target)[:, None]
-        return RowTerms(self.log_likelihood(values, target), slope, self.curvature(values, target))
+        return RowTerms(self.log_density(values, target), slope, self.curvature(values, target))
 
     def response(self, target: NDArray[Any]) -> Array | None:
         """Return latent responses to begin with, shape (n_obs, n_scores); None: those of the weights."""
@@ -135,8 +144,8 @@ class ScaleLikelihood(Likelihood):
 
     noise: float = np.nan
     targets: ClassVar[str] = "numbers"
-    #: about where targets lie
-    middle: ClassVar[Any] = staticmethod(np.mean)
+    #: ``(values, weights) -> float``, the location of targets in rows that count by weights
+    middle: ClassVar[Any] = staticmethod(np.average)
 
     def with_noise(self, noise: float) -> Self:
         """Return the same likelihood of another scale."""
@@ -186,7 +195,7 @@ class Probit(Likelihood):
         x = target * latent[:, 0]
         mills = probit.inverse_mills(x)
         curvature = np.minimum(np.maximum(mills * (mills + x), 0.0), 1.0)
-        return RowTerms(float(probit.log_ndtr(x).sum()), (target * mills)[:, None], curvature)
+        return RowTerms(probit.log_ndtr(x), (target * mills)[:, None], curvature)
 
     def probability(self, latent: Array) -> Array:
         """Return Phi(latent)."""
@@ -376,7 +385,7 @@ class StudentT(ScaleLikelihood):
 
     degrees: float = 4.0
     name: ClassVar[str] = "student-t"
-    middle: ClassVar[Any] = staticmethod(np.median)  # outliers do not move it
+    middle: ClassVar[Any] = staticmethod(weighted_median)  # outliers do not move it
 
     def __post_init__(self) -> None:
         for name in ("noise", "degrees"):
@@ -458,7 +467,7 @@ class MultinomialProbit(Likelihood):
         eigenvalue is at most twice a diagonal entry, of which the target's class has the largest.
         """
         value, slope, curvature = class_terms(latent, target, accuracy=1e-3 if rough else 1e-10)
-        return RowTerms(float(value.sum()), slope, np.minimum(1.0, 2.0 * curvature))
+        return RowTerms(value, slope, np.minimum(1.0, 2.0 * curvature))
 
     def hessian(self, latent: Array, target: NDArray[np.int64]) -> Array:
         """Return minus the second derivatives, shape (n_obs, n_classes, n_classes)."""
@@ -467,8 +476,8 @@ class MultinomialProbit(Likelihood):
 
     def probability(self, latent: Array) -> Array:
         """Return the probability of each class, shape (..., n_classes)."""
-        found = class_probabilities(latent.reshape(-1, latent.shape[-1]), accuracy=1e-8)
-        return (found / found.sum(axis=1, keepdims=True)).reshape(latent.shape)
+        share = class_probabilities(latent.reshape(-1, latent.shape[-1]), accuracy=1e-8)
+        return (share / share.sum(axis=1, keepdims=True)).reshape(latent.shape)
 
     def drawn_targets(self, latent: Array, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the classes of the largest responses, drawn around the scores."""
@@ -487,4 +496,4 @@ _ALL = (Probit, NoisyProbit, NormalProbability, Logit, Normal, StudentT, Multino
 ALIASES = {"gaussian": "normal"}
 
 #: likelihoods by their names
-LIKELIHOODS: dict[str, type[Any]] = {each.name: each for each in _ALL}
+LIKELIHOODS: dict[str, type[Any]] = {piece.name: piece for piece in _ALL}

@@ -137,9 +137,9 @@ def _write_terms(
     for n in range(len(latent)):
         row, true_class = latent[n], label[n]
         finite, top = True, -np.inf
-        for each in row:
-            finite = finite and math.isfinite(each)
-            top = max(top, each)
+        for value in row:
+            finite = finite and math.isfinite(value)
+            top = max(top, value)
         known = finite and 0 <= true_class < n_classes
         if not known or top - row[true_class] > hopeless:
             log_probability[n] = -np.inf if finite else np.nan

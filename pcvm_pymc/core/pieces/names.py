@@ -34,9 +34,9 @@ def column_names(X: Any, name: str = "X") -> list[str] | None:
         For a name that several columns have, or names some of which alone are text.
     """
     names = columns_of(X)
-    if not any(isinstance(each, str) for each in names):
+    if not any(isinstance(name, str) for name in names):
         return None
-    bad = [each for each, k in Counter(names).items() if k > 1 or not isinstance(each, str)]
+    bad = [name for name, k in Counter(names).items() if k > 1 or not isinstance(name, str)]
     if bad:
         raise ValueError(f"{name} has the column name {bad[0]!r}; needed texts, and each once")
     return list(map(str, names))
@@ -54,12 +54,12 @@ def check_columns(X: Any, known: Iterable[Any] | None = None) -> None:
         Names of the training rows' columns. Default: those of the rows of X, the matrix of a kernel.
     """
     rows = row_index(X) if known is None else known
-    found, names = columns_of(X), [] if rows is None else list(rows)
-    is_plain = list(range(len(names))) in (found, names) and Counter(found) != Counter(names)
-    if len(found) == len(names) and found != names and not is_plain:
-        i = [one == other for one, other in zip(found, names, strict=True)].index(False)
+    columns, names = columns_of(X), [] if rows is None else list(rows)
+    is_plain = list(range(len(names))) in (columns, names) and Counter(columns) != Counter(names)
+    if len(columns) == len(names) and columns != names and not is_plain:
+        i = [column == other for column, other in zip(columns, names, strict=True)].index(False)
         whose, at = ("row", "names") if known is None else ("training column", ":")
-        words = f"X has the column {found[i]!r} where the {whose} is {names[i]!r}"
+        words = f"X has the column {columns[i]!r} where the {whose} is {names[i]!r}"
         raise ValueError(f"{words}; needed the same names in the same order: X.loc[{at}, names]")
 
 
@@ -78,7 +78,7 @@ def row_index(X: Any) -> Any:
 
 
 def check_same_rows(X: Any, name: str = "X", **others: Any) -> None:
-    """Raise where the index of labels, weights or groups is that of `X` in another order.
+    """Raise where labels, weights or groups have the index of `X` in another order.
 
     Rows are paired by their place, as in scikit-learn. An index of other values is taken as it is, since the
     index of `X` is often lost on the way, as in a scaler.
@@ -93,10 +93,10 @@ def check_same_rows(X: Any, name: str = "X", **others: Any) -> None:
     """
     index = row_index(X)
     for other, values in others.items():
-        found = row_index(values)
-        if index is None or found is None or found is index or len(index) != len(found):
+        order = row_index(values)
+        if index is None or order is None or order is index or len(index) != len(order):
             continue
-        known, its = list(index), list(found)
+        known, its = list(index), list(order)
         if known != its and Counter(known) == Counter(its):
             i = next(i for i, pair in enumerate(zip(known, its, strict=True)) if pair[0] != pair[1])
             raise ValueError(

@@ -249,8 +249,8 @@ class SharedHyperprior(Hyperprior):
     def weight_precision(self, weight: Array) -> Array:
         """Return E[alpha | w] = (2c + C) / (||w||^2 + 2d) of each basis, shape of `weight`."""
         size, n_scores = np.linalg.norm(weight, axis=-1, keepdims=True), weight.shape[-1]
-        each = _mean_precision(size, self.c + 0.5 * (n_scores - 1), self.d)
-        return np.broadcast_to(each, weight.shape)
+        precision = _mean_precision(size, self.c + 0.5 * (n_scores - 1), self.d)
+        return np.broadcast_to(precision, weight.shape)
 
     def weight_curvature_ratio(self, weight: Array) -> Array:
         """Return ones, the bound: the second derivatives of a basis' weights are coupled."""

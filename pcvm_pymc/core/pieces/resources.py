@@ -47,17 +47,17 @@ def available_bytes() -> float:
     The least of what is unused, of what a limit of the address space (``ulimit -v``) leaves, and of what a
     container's limit does (version 2 of Linux' control groups).
     """
-    found = [np.inf]
+    limits = [np.inf]
     meminfo = _lines(Path("/proc/meminfo"))
-    found += [1024.0 * float(each.split()[1]) for each in meminfo if "MemAvailable:" in each]
+    limits += [1024.0 * float(line.split()[1]) for line in meminfo if "MemAvailable:" in line]
     if resource is not None:
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        found += [float(limit)] if limit != resource.RLIM_INFINITY else []
+        limits += [float(limit)] if limit != resource.RLIM_INFINITY else []
     group = Path("/sys/fs/cgroup")
     most = "".join(_lines(group / "memory.max")).strip()
-    used = [each.split()[1] for each in _lines(group / "memory.stat") if each.startswith("anon ")]
-    found += [float(most) - float(used[0])] if most.isdigit() and used else []
-    return min(found)
+    used = [line.split()[1] for line in _lines(group / "memory.stat") if line.startswith("anon ")]
+    limits += [float(most) - float(used[0])] if most.isdigit() and used else []
+    return min(limits)
 
 
 def check_room(n_obs: int, n_basis: int) -> None:
@@ -95,8 +95,12 @@ def one_blas_thread() -> AbstractContextManager[Any]:
 
 def blas_thread_count() -> int:
     """Return how many threads BLAS has now, one where there is none that can be asked."""
-    found = [each.num_threads for each in _controller().lib_controllers if each.user_api == "blas"]
-    return max(found, default=1)
+    counts = [
+        library.num_threads
+        for library in _controller().lib_controllers
+        if library.user_api == "blas"
+    ]
+    return max(counts, default=1)
 
 
 def threads() -> int:

@@ -129,9 +129,9 @@ class View:
 
     @property
     def name(self) -> str:
-        """What it changes, in words; empty where it changes nothing."""
+        """The transforms' names, in words; empty where there is none."""
         parts = {"ranks": self.ranks, "codes": self.codes, "medians": self.without}
-        names = [name for name, each in parts.items() if len(each)]
+        names = [name for name, part in parts.items() if len(part)]
         return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
     def __call__(self, X: Array) -> Array:
@@ -139,20 +139,20 @@ class View:
         out = np.array(X)
         for j, scores in self.ranks.items():
             out[:, j] = scores(X[:, j])
-        for each in self.codes:
-            out[:, each.columns[0]] = X[:, each.columns] @ each.values
+        for code in self.codes:
+            out[:, code.columns[0]] = X[:, code.columns] @ code.values
         return self.kept(out)
 
     def kept(self, values: Array) -> Array:
         """Return the values that belong to columns that are kept, of those of all, on the last axis."""
-        gone = [*self.without, *(j for each in self.codes for j in each.columns[1:])]
+        gone = [*self.without, *(j for code in self.codes for j in code.columns[1:])]
         return np.delete(values, gone, axis=-1) if gone else values
 
 
 def ranks_of(X: Array, count: Array | None = None) -> dict[int, NormalScores]:
     """Return the maps of those columns that are skewed, or have long tails, by their numbers."""
-    found = {j: NormalScores.of(column, count) for j, column in enumerate(X.T)}
-    return {j: each for j, each in found.items() if each is not None}
+    scores = {j: NormalScores.of(column, count) for j, column in enumerate(X.T)}
+    return {j: ranks for j, ranks in scores.items() if ranks is not None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +173,7 @@ class Viewed(KernelPiece):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """That of the kernel, and what it is of."""
+        """The kernel's name, and the transforms'."""
         return f"{self.kernel.name} of {self.view.name}"
 
     @override

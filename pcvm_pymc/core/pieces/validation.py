@@ -184,8 +184,8 @@ def as_features(
         fault = f"{name} has {out.ndim} dimension(s), shape {out.shape}; needed (n_obs, n_features)"
         raise ValueError(f"{fault}. Reshape your data: one feature is {name}.reshape(-1, 1)")
     if 0 in out.shape:
-        found = f"{out.shape[0]} row(s) of {out.shape[1]} feature(s) (shape={out.shape})"
-        raise ValueError(f"{name} is empty: {found} while a minimum of 1 is required.")
+        shape = f"{out.shape[0]} row(s) of {out.shape[1]} feature(s) (shape={out.shape})"
+        raise ValueError(f"{name} is empty: {shape} while a minimum of 1 is required.")
     if n_features is not None and out.shape[1] != n_features:
         raise ValueError(f"{name} has {out.shape[1]} features; needed {n_features}")
     return out
@@ -214,14 +214,14 @@ def check_kind(values: Any, name: str) -> None:
         For a mask that hides values, dates and time spans, complex and sparse values.
     """
     parts = values if isinstance(values, list | tuple) else [values]
-    masks = [np.ma.getmaskarray(each) for each in parts if isinstance(each, np.ma.MaskedArray)]
-    if masked := sum(int(each.sum()) for each in masks):
+    masks = [np.ma.getmaskarray(part) for part in parts if isinstance(part, np.ma.MaskedArray)]
+    if masked := sum(int(mask.sum()) for mask in masks):
         raise ValueError(f"{name} has {masked} masked value(s); drop those rows or fill them in")
     if hasattr(values, "toarray"):
         raise ValueError(f"{name} is sparse; needed a dense array: {name}.toarray()")
     columns = getattr(values, "dtypes", None)  # of a table, one for each column
     types = [getattr(values, "dtype", None)] if columns is None else np.atleast_1d(columns)
-    kinds = {each.kind for each in types if isinstance(each, np.dtype)}
+    kinds = {dtype.kind for dtype in types if isinstance(dtype, np.dtype)}
     if kinds & set("mM"):
         raise ValueError(_OF_TIME.format(name))
     if "c" in kinds:
@@ -251,7 +251,7 @@ def as_numbers(values: Any, name: str) -> Array:
         if raw.dtype.kind == "O" and raw.ndim == 0:
             raise TypeError(f"a {type(values).__name__}: of what is lazy, .collect() or .compute()")
         if raw.dtype.kind == "O":
-            numbers = [_as_number(each, name) for each in raw.flat]
+            numbers = [_as_number(value, name) for value in raw.flat]
             raw = np.array(numbers, dtype=float).reshape(raw.shape)
         X = np.asarray(raw, dtype=float)
         if X.ndim == 2 and X.size and LARGEST < max(X.max(), -X.min()) < np.inf:
@@ -271,10 +271,10 @@ def as_numbers(values: Any, name: str) -> Array:
         ) from None
 
 
-def check_shape(name: str, found: tuple[int, ...], needed: tuple[int, ...], each: str) -> None:
+def check_shape(name: str, shape: tuple[int, ...], needed: tuple[int, ...], unit: str) -> None:
     """Raise unless a shape is the one needed, which has `each`."""
-    if found != needed:
-        raise ValueError(f"{name} has shape {found}; needed {needed}, one {each}")
+    if shape != needed:
+        raise ValueError(f"{name} has shape {shape}; needed {needed}, one {unit}")
 
 
 def as_targets(y: ArrayLike, n_obs: int) -> Array:
@@ -283,8 +283,8 @@ def as_targets(y: ArrayLike, n_obs: int) -> Array:
     check_shape("y", out.shape, (n_obs,), "target for each row of X")
     size = float(np.ptp(out) or np.abs(out).max()) if len(out) else 0.0
     if size and not abs(np.log10(size)) < _MOST_DIGITS:
-        found = f"y has targets that spread over {size:.3g}; needed 1e-70 to 1e70"
-        raise ValueError(f"{found}: give them in another unit")
+        fault = f"y has targets that spread over {size:.3g}; needed 1e-70 to 1e70"
+        raise ValueError(f"{fault}: give them in another unit")
     return out
 
 
@@ -314,8 +314,8 @@ def as_signs(signs: ArrayLike, *shape: int) -> Array:
     out = as_numbers(signs, "signs")
     check_shape("signs", out.shape, shape, "for each basis" + " and class" * (len(shape) > 1))
     if not np.isin(out, (-1.0, 1.0)).all():
-        found = np.unique(out)[:5].tolist()
-        raise ValueError(f"signs has values {found}; needed only -1 and +1 (2 * y - 1 for 0/1)")
+        values = np.unique(out)[:5].tolist()
+        raise ValueError(f"signs has values {values}; needed only -1 and +1 (2 * y - 1 for 0/1)")
     return out
 
 
@@ -337,8 +337,8 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
         labels = np.asarray(y)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} is no array of labels ({error})") from None
-    each: Any = y if labels.ndim else ()
-    if labels.dtype.kind in "US" and not all(isinstance(one, str | bytes) for one in each):
+    given: Any = y if labels.ndim else ()
+    if labels.dtype.kind in "US" and not all(isinstance(label, str | bytes) for label in given):
         labels = np.asarray(y, dtype=object)  # or NumPy would turn all of them into text
     labels = labels.astype(object) if labels.dtype.kind in "ST" else labels
     kind = labels.dtype.kind
@@ -350,31 +350,29 @@ def present_labels(y: ArrayLike, name: str = "y") -> NDArray[Any]:
     if kind in "fmM":
         missing = ~np.isfinite(labels)
     elif kind == "O":
-        missing = np.array([_is_missing(each) for each in labels.ravel()], dtype=bool)
+        missing = np.array([_is_missing(label) for label in labels.ravel()], dtype=bool)
     if missing.any():
         fault = f"{name} has labels that are NaN, infinite or missing ({missing.sum()})"
         raise ValueError(f"{fault}; drop those rows first")
     labels = _plain(labels, name) if kind == "O" else labels
     if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
-        found = labels[labels != np.round(labels)].flat[0]
-        words = (
-            f"Unknown label type: continuous. {name} has fractions as labels, such as {found:.4g}"
-        )
+        fraction = labels[labels != np.round(labels)].flat[0]
+        words = f"Unknown label type: continuous. {name} has fractions as labels, such as {fraction:.4g}"
         raise ValueError(f"{words}; needed one value for each class, or RVMRegressor for numbers")
     return labels
 
 
 def _plain(labels: NDArray[Any], name: str) -> NDArray[Any]:
     """Return labels that are objects: text as it is, bools and numbers in an array of their type."""
-    types = {type(each) for each in labels.flat}
+    types = {type(label) for label in labels.flat}
     kinds = (str, bool | np.bool_, Integral | float | np.floating)  # a bool is integral, too
-    which = {next((k for k in range(3) if issubclass(each, kinds[k])), None) for each in types}
+    which = {next((k for k in range(3) if issubclass(kind, kinds[k])), None) for kind in types}
     if which <= {0}:
         return labels
-    found = np.array(labels.tolist() if which in ({1}, {2}) else None)
-    if found.dtype.kind != "O" and (found == labels).all():  # no digit is lost
-        return found
-    words = ", ".join(sorted(each.__name__ for each in types))
+    numbers = np.array(labels.tolist() if which in ({1}, {2}) else None)
+    if numbers.dtype.kind != "O" and (numbers == labels).all():  # no digit is lost
+        return numbers
+    words = ", ".join(sorted(kind.__name__ for kind in types))
     words = f"{name} has labels of the type(s) {words}, such as {shown(labels.flat[0])}"
     raise ValueError(f"{words}; needed text alone, bools alone, or numbers of 64 bits")
 
@@ -414,7 +412,7 @@ def as_labels(y: ArrayLike, n_obs: int, *, one_class: bool = False) -> tuple[Arr
     labels = labels_of_rows(y, n_obs)
     classes = np.unique(labels)
     if one_class and len(classes) < 2 and classes.dtype.kind in "biuf":
-        codes = [each for each in ([0, 1], [-1, 1]) if np.isin(classes, each).all()]
+        codes = [code for code in ([0, 1], [-1, 1]) if np.isin(classes, code).all()]
         classes = np.array(codes[0]) if codes else classes
     if len(classes) != 2:
         some = ", ".join(map(repr, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")

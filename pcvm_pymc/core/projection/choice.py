@@ -90,9 +90,9 @@ class Reference:
         held_out : ndarray, shape (n_obs, n_classes)
             Averages without each row and the bases on it; `probability` has the shape as well.
         """
-        both = [each / each.sum(axis=1, keepdims=True) for each in (self.probability, held_out)]
+        both = [share / share.sum(axis=1, keepdims=True) for share in (self.probability, held_out)]
         if self.likelihood.n_scores == 1:
-            both = [each[:, 1] for each in both]
+            both = [share[:, 1] for share in both]
         centres, basis_width, n = self.centres, None, len(self.centres)
         if not np.isnan(as_kernel(self.kernel, 1.0).width):
             places = np.tile(np.arange(n), len(WIDTH_FACTORS))
@@ -119,7 +119,8 @@ class Reference:
         """Return the problem of a fit of some of the bases to some of the rows."""
         sign, label = self.centres.signs_of(columns), self.label[rows]
         weight = None if self.weight is None else self.weight[rows]
-        return Problem(Phi, label, sign, self.hyperprior, self.likelihood).weighted(weight)
+        pieces = self.hyperprior, self.likelihood
+        return Problem(Phi, label, sign, *pieces, row_weight=weight)
 
     def target(
         self,
@@ -128,7 +129,7 @@ class Reference:
         probability: Array | None = None,
         rows: Index | slice = slice(None),
     ) -> Target:
-        """Return what is to be approximated, by some of the bases on some of the rows."""
+        """Return the class probabilities to approximate by some of the bases on some of the rows."""
         p = self.probability if probability is None else probability
         weight = None if self.weight is None else self.weight[rows]
         sign, likelihood = self.centres.signs_of(columns), self.likelihood.of_labels
@@ -166,7 +167,7 @@ def grown(reference: Reference, sizes: Sequence[int] | None) -> Scored:
 
     path = project_path(target, sizes_of("auto", sizes, n_basis, n_basis), until=near)
     enough = np.flatnonzero(path.kl <= _NEAR)
-    each = [class_probability(likelihood, latent) for latent in path.latent(Phi)]
+    fitted = [class_probability(likelihood, latent) for latent in path.latent(Phi)]
     expected, held_out = reference.probability, np.asarray(reference.held_out)
     number = reference.label
     if likelihood.n_scores == 1:
@@ -174,7 +175,7 @@ def grown(reference: Reference, sizes: Sequence[int] | None) -> Scored:
         number = (number > 0).astype(int)
     tiny, n = np.finfo(float).tiny, len(number)
     weight = np.ones(n) if reference.weight is None else reference.weight
-    ratio = np.log(np.maximum(expected, tiny)) - np.log(np.maximum(each, tiny))
+    ratio = np.log(np.maximum(expected, tiny)) - np.log(np.maximum(fitted, tiny))
     loss = np.einsum("ic,sic->si", expected, ratio)
     square = np.average(np.einsum("ic,sic->si", expected, ratio**2), axis=1, weights=weight)
     variance = square - np.average(loss, axis=1, weights=weight) ** 2
@@ -222,7 +223,9 @@ def cross_validated(
         path = project_path(reference.target(basis, columns, probability, train), possible)
         at = np.searchsorted(path.sizes, possible)
         latent = [*path.latent(held_out)[at], held_out @ dense.weight + dense.bias]
-        density[:, test] = [likelihood.log_density(each, reference.label[test]) for each in latent]
+        density[:, test] = [
+            likelihood.log_density(values, reference.label[test]) for values in latent
+        ]
     return density if reference.weight is None else density * reference.weight
 
 

@@ -119,17 +119,17 @@ def project_path(
             model = _grown(target, model, size)
         else:  # nothing to select: the constrained optimum on all columns
             full = fit_submodel(target, range(n_basis), model)
-            model = min(model, full, key=lambda each: each.objective)
+            model = min(model, full, key=lambda model: model.objective)
         path.append(model)
         if until is not None and until(model):
             break
     return ProjectionPath(
         sizes=np.array(wanted[: len(path)]),
-        columns=tuple(each.columns for each in path),
-        weights=tuple(_balanced(target, each) for each in path),
-        bias=np.array([each.bias - np.mean(each.bias) * (target.n_scores > 1) for each in path]),
-        kl=np.array([target.divergence(each.latent) for each in path]),
-        objective=np.array([each.objective for each in path]),
+        columns=tuple(model.columns for model in path),
+        weights=tuple(_balanced(target, model) for model in path),
+        bias=np.array([model.bias - np.mean(model.bias) * (target.n_scores > 1) for model in path]),
+        kl=np.array([target.divergence(model.latent) for model in path]),
+        objective=np.array([model.objective for model in path]),
     )
 
 

@@ -63,8 +63,8 @@ class Target:
         mean = self.mass @ self.probability
         share = np.array([1.0 - mean, mean]) if self.n_scores == 1 else mean
         if not (share > _LEAST_SHARE).all():
-            found = f"probability of class {int(share.argmin())} is 0 in every row"
-            raise ValueError(f"{found}; leave the class out: one class only is no reference")
+            fault = f"probability of class {int(share.argmin())} is 0 in every row"
+            raise ValueError(f"{fault}; leave the class out: one class only is no reference")
 
     @property
     def n_scores(self) -> int:
@@ -210,7 +210,7 @@ class _Newton:
 
     def point(self, value: Array) -> _Point:
         """Return the objective at some values."""
-        parts = [one @ value[self.model.part(c)] for c, one in enumerate(self.designs)]
+        parts = [design @ value[self.model.part(c)] for c, design in enumerate(self.designs)]
         latent = np.column_stack(parts)
         terms = self.target.terms(latent[:, 0] if len(parts) == 1 else latent)
         ridge = 0.5 * float(np.square(value[self.is_weight]).sum())
@@ -230,7 +230,7 @@ class _Newton:
         """
         H, w, b = self.hessian(here.terms), self.is_weight, ~self.is_weight
         score = self.target.mass[:, None] * here.terms.score
-        slope = np.concatenate([score[:, c] @ one for c, one in enumerate(self.designs)])
+        slope = np.concatenate([score[:, c] @ design for c, design in enumerate(self.designs)])
         goal = H @ here.value + slope
         follow = np.linalg.solve(H[np.ix_(b, b)], np.column_stack([H[np.ix_(b, w)], goal[b]]))
         cross = H[np.ix_(w, b)]
@@ -317,7 +317,7 @@ def addition_gains(target: Target, submodel: Submodel) -> Array:
     cross: list[Array] = []  # second derivatives in new weights and the values of the submodel
     for c in range(n_scores):
         row_weight = target.mass[:, None] * terms.hessian[:, c]
-        weighted = [row_weight[:, d, None] * one for d, one in enumerate(system.designs)]
+        weighted = [row_weight[:, d, None] * design for d, design in enumerate(system.designs)]
         both = target.Phi.T @ np.column_stack([*weighted, target.mass * terms.score[:, c]])
         score[:, c] = both[:, -1]
         cross.append(np.ascontiguousarray(both[:, :-1].T))

@@ -60,16 +60,12 @@ def clipped_em(
     for _ in range(max_iter):
         latent = problem.Phi @ weight + bias
         if response is None:
-            response = latent + problem.likelihood.terms(latent, problem.label).slope / (
-                own * bound
-            )
+            response = latent + problem.observed.terms(latent).slope / (own * bound)
         counted = own * np.asarray(response, dtype=float).reshape(latent.shape)
         new, bias = _in_turn(problem, gram, counted, (weight, bias), drop)
         change, weight, response = float(np.abs(new - weight).max(initial=0.0)), new, None
         latent = problem.Phi @ weight + bias
-        value = problem.likelihood.log_likelihood(
-            latent[:, 0] if n_scores == 1 else latent, problem.label
-        )
+        value = problem.observed.log_likelihood(latent[:, 0] if n_scores == 1 else latent)
         value += problem.log_prior(weight, bias)
         trace.append((value, int(np.count_nonzero(weight)), change, problem.width))
         if change <= tol:

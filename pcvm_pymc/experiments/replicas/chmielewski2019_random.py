@@ -44,7 +44,7 @@ def fit_random(
     trace: list[tuple[float, int, float]] = []
     best: Any = None
     while len(trace) <= options.max_iter:
-        state = scanned(columns, problem.centred, problem.likelihood.with_noise(noise), model)
+        state = scanned(columns, problem.observed(noise), model)
         trace.append((state.log_evidence, len(state.index), noise))
         since += 1
         if best is None or state.log_evidence > best[0].log_evidence + options.tol:

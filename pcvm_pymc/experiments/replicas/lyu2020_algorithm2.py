@@ -97,14 +97,14 @@ def fit_printed(
     latent = np.zeros((len(Phi), problem.n_scores))
     response: Any = likelihood.response(problem.label) if start is None else start
     weight, rows, status = np.zeros(problem.weight_shape), [], Status.ITERATION_LIMIT
-    value = likelihood.terms(latent, problem.label).log_likelihood
+    value = problem.observed.terms(latent).log_likelihood
     rows.append((value, 0, np.nan, problem.width))
     while len(rows) <= max_iter:
         moved = max(each.changed(response[:, c], rng) for c, each in enumerate(classes))
         for c, each in enumerate(classes):
             weight[:, c] = each.clipped_mean(response[:, c], problem.sign[:, c])
         old, latent = latent, Phi @ weight
-        terms = likelihood.terms(latent, problem.label)
+        terms = problem.observed.terms(latent)
         response = latent + terms.slope
         value = terms.log_likelihood
         for c, each in enumerate(classes):  # half-normal given the precisions

@@ -10,7 +10,6 @@ from sklearn.svm import SVC
 from pcvm_pymc.core.em import EMOptions, Start, fit_em
 from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.row_weights import plain_target
 from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.estimators.pcvm import PCVMClassifier
 
@@ -23,7 +22,7 @@ def random_start(problem: Problem, rng: np.random.Generator) -> Start:
     Several scores: precisions of one and random first responses, as the mRVM's authors have.
     """
     if problem.n_scores > 1:
-        own = plain_target(problem.label)[:, None] == np.arange(problem.n_scores)
+        own = problem.label[:, None] == np.arange(problem.n_scores)
         response = 10.0 * own + rng.uniform(size=own.shape)
         bias = np.full(problem.n_scores, 0.0 if problem.bias == "none" else 1.0)
         return Start(problem.weight_sign.copy(), bias, response)
@@ -36,7 +35,7 @@ def authors_start(problem: Problem, rng: np.random.Generator) -> Start:
     """Return the start of the authors' program: random sizes and latent responses ``10 u y + u'``."""
     if problem.n_scores > 1:
         raise ValueError("authors_start is for two classes; use random_start")
-    label = plain_target(problem.label)
+    label = problem.label
     start = random_start(problem, rng)
     response = 10 * rng.uniform(size=len(label)) * label + rng.uniform(size=len(label))
     return replace(start, response=response)
@@ -65,7 +64,7 @@ def support_vector_start(problem: Problem, rng: np.random.Generator) -> Start:
     On other bases than the rows they are the weights of a linear SVM on the basis functions.
     """
     n_obs, n_basis = problem.Phi.shape
-    label, each = plain_target(problem.label), problem.row_weight
+    label, each = problem.label, problem.row_weight
     if n_obs == n_basis:
         machine = SVC(kernel="precomputed").fit(problem.Phi, label, each)
         weight = np.zeros(n_basis)
@@ -93,23 +92,18 @@ def best_of_starts(
 
     Each row is a centre: a held-out row's own basis is left out with it.
     """
-    recipes, label = start_recipes(n_starts), plain_target(problem.label)
+    recipes, label = start_recipes(n_starts), problem.label
     n_folds = min(cv, int(np.unique(label, return_counts=True)[1].min()))
     seeds, loss = rng.integers(2**31, size=n_starts), np.zeros(n_starts)
     if n_folds > 1 and n_starts > 1:
         folds = StratifiedKFold(n_folds, shuffle=True, random_state=int(rng.integers(2**31)))
         for train, test in folds.split(label, label):
             assert problem.sign is not None
-            part = replace(
-                problem,
-                Phi=problem.Phi[np.ix_(train, train)],
-                label=problem.label[train],
-                sign=problem.sign[train],
-            )
+            part = problem.part(train, train)
             for k, recipe in enumerate(recipes):
                 found = fit_em(part, recipe(part, np.random.default_rng(seeds[k])), options)
                 latent = problem.Phi[np.ix_(test, train)] @ found.weight + found.bias
-                value = problem.likelihood.log_likelihood(latent, problem.label[test])
+                value = problem.observed[test].log_likelihood(latent)
                 loss[k] -= value / len(test)
     best = int(loss.argmin())
     start = recipes[best](problem, np.random.default_rng(seeds[best]))
