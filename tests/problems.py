@@ -165,9 +165,10 @@ def value_point(model, values):
 
 def point_of(model, state):
     """Return an EM state as a point of a model, an unknown d at unit scale."""
-    from pcvm_pymc.model.steps import PointMap  # PyMC is slow to import
+    from pcvm_pymc.model.read import read  # PyMC is slow to import
+    from pcvm_pymc.model.steps import PointMap
 
-    at = PointMap(model)
+    at = PointMap(read(model))
     rate = getattr(at.parts.hyperprior, "c", None)
     return at.point(weight=state.weight, bias=state.bias, width=state.width, rate=rate)
 

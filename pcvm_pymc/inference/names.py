@@ -5,24 +5,9 @@ from typing import Any
 
 import xarray as xr
 
+from pcvm_pymc.model.names import DIMS
+
 NAMES = "names"  # the attribute of results whose model has other names than a builder gives
-#: what a builder calls the variables and data of a latent function, and their dims
-DIMS: dict[str, tuple[str, ...]] = {
-    "latent": ("obs", "class"),
-    "weight": ("basis", "class"),
-    "magnitude": ("basis", "class"),
-    "bias": ("class",),
-    "rate": (),
-    "width": ("feature",),
-    "label": ("obs",),
-    "target": ("obs",),
-    "X": ("obs", "feature"),
-    "centres": ("basis", "feature"),
-    "signs": ("basis", "class"),
-    "kernel_width": ("feature",),
-    "kernel_name": ("kernel",),
-    "hyperprior": ("hyperparameter",),
-}
 
 
 def under_our_names(tree: xr.DataTree) -> xr.DataTree:

@@ -20,6 +20,10 @@ from pytensor.tensor.shape import SpecifyShape
 from pcvm_pymc.core.pieces.probit import Array
 
 
+class NotOfFamilyError(ValueError):
+    """A model is of no row of `FAMILY`, or has more in it than the solvers of a row would see."""
+
+
 def applies(x: Variable, operation: Any) -> bool:
     """Whether an expression is the result of an operation on each element."""
     op = None if x.owner is None else x.owner.op
@@ -123,7 +127,9 @@ def number(x: Variable, what: str) -> float:
     """Return an expression's value as a number; raise unless all its elements are equal."""
     values = np.unique(numbers(x))
     if len(values) != 1:
-        raise ValueError(f"{what} has {len(values)} values; needed one for all, or sample by NUTS")
+        raise NotOfFamilyError(
+            f"{what} has {len(values)} values; needed one for all, or sample by NUTS"
+        )
     return float(values[0])
 
 

@@ -17,6 +17,24 @@ from pytensor.tensor.variable import TensorVariable
 from pcvm_pymc.core.pieces.validation import shown
 from pcvm_pymc.model.graphs import is_random, numbers, random_parts
 
+#: what a builder calls the variables and data of a latent function, and their dims
+DIMS: dict[str, tuple[str, ...]] = {
+    "latent": ("obs", "class"),
+    "weight": ("basis", "class"),
+    "magnitude": ("basis", "class"),
+    "bias": ("class",),
+    "rate": (),
+    "width": ("feature",),
+    "label": ("obs",),
+    "target": ("obs",),
+    "X": ("obs", "feature"),
+    "centres": ("basis", "feature"),
+    "signs": ("basis", "class"),
+    "kernel_width": ("feature",),
+    "kernel_name": ("kernel",),
+    "hyperprior": ("hyperparameter",),
+}
+
 
 @contextmanager
 def adding_to(model: pm.Model) -> Iterator[pm.Model]:
@@ -187,3 +205,17 @@ class Names:
         fresh = [normalize_rng_param(None) if isinstance(x.type, RandomType) else x for x in inner]
         copy = value.owner.clone_with_new_inputs(fresh).outputs[value.owner.outputs.index(value)]
         return self.model.register_rv(copy, self(name))
+
+
+def function_names(model: pm.Model) -> dict[str, str]:
+    """Return what a model calls the variables of the one latent function that a builder has added.
+
+    They are by the names that a builder gives where it has the model for itself; empty where there is no such
+    function, or several are.
+    """
+    functions = latent_functions(model)
+    if len(functions) != 1:
+        return {}
+    known = Names(model, functions[0]).known
+    names = {key: known(key) for key in DIMS} | {"latent": functions[0]}
+    return {key: name for key, name in names.items() if name in model.named_vars}

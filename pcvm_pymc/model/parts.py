@@ -1,6 +1,5 @@
 """What a model is made of, recognised by the operations of its variables, never by their names."""
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +21,7 @@ from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import Index
 from pcvm_pymc.model import graphs
 from pcvm_pymc.model.distributions import ProbitBernoulliRV
+from pcvm_pymc.model.graphs import NotOfFamilyError
 from pcvm_pymc.model.matrices import Matrix
 from pcvm_pymc.model.multinomial import MultinomialProbitRV
 from pcvm_pymc.model.priors import NUTS, weight_prior, with_bias
@@ -29,12 +29,6 @@ from pcvm_pymc.model.weighted import WeightedNormalRV, WeightedStudentTRV
 
 #: what a builder calls the observed variable, by what targets are
 OBSERVED = {"labels": "label", "classes": "label", "numbers": "target"}
-
-_log = logging.getLogger(__name__)
-
-
-class NotOfFamilyError(ValueError):
-    """A model is of no row of `FAMILY`, or has more in it than the solvers of a row would see."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +87,9 @@ class Parts:
     nuisances: Mapping[str, Variable] = field(default_factory=dict)
 
     @property
-    def pieces(self) -> tuple[Array | None, Prior, Likelihood, Any]:
-        """Signs, prior, likelihood and kind of bias, as `without_data` takes them."""
-        return self.sign, self.hyperprior, self.likelihood, self.bias_kind
+    def pieces(self) -> Problem:
+        """The problem without its data, which is of the same rows of `FAMILY`."""
+        return without_data(self.sign, self.hyperprior, self.likelihood, self.bias_kind)
 
     @property
     def data(self) -> list[Variable]:
@@ -119,12 +113,12 @@ class Parts:
         made = [x for x in model.deterministics if x in inside and x.type.ndim < 2]
         return made[-1] if made else None  # the last one is made of the others
 
-    def foreign(self, model: pm.Model) -> list[str]:
-        """Return the names of what else is in the model."""
+    def extra(self, model: pm.Model) -> list[str]:
+        """Return the names of what else is random in the model, and of its potentials."""
         known = {self.observed, self.weight, self.bias, self.width, self.rate}
         known |= {*self.precisions, *self.scales, *self.nuisances.values()}
-        random = [*model.free_RVs, *model.observed_RVs, *model.potentials]
-        return sorted(str(each.name) for each in random if each not in known)
+        others = [*model.free_RVs, *model.observed_RVs, *model.potentials]
+        return sorted(str(rv.name) for rv in others if rv not in known)
 
     def names(self, model: pm.Model) -> dict[str, str]:
         """Return what the model calls the variables and data that builders call by the keys."""
@@ -149,7 +143,7 @@ def find_parts(model: pm.Model) -> Parts:
 
     Raises
     ------
-    ValueError
+    NotOfFamilyError
         If there is none: what was found, and what is needed.
     """
     observed, name, latent, parameters = _observed(model)
@@ -178,11 +172,11 @@ def find_parts(model: pm.Model) -> Parts:
     likelihood = LIKELIHOODS[name](**values)
     if likelihood.n_scores != n_scores:
         fault = f"{observed.name!r} under {name!r} has {likelihood.n_scores} score(s)"
-        raise ValueError(f"{fault}, and the weights have shape {shape}")
+        raise NotOfFamilyError(f"{fault}, and the weights have shape {shape}")
     if positive and sign is None:  # sizes without signs are weights that are all positive
         sign = np.ones(shape)
     if not positive and sign is not None:
-        raise ValueError(
+        raise NotOfFamilyError(
             f"{size.name!r} times signs is unconstrained; needed MarginalWeight, {NUTS}"
         )
     variables |= {"sample_weight": sample_weight, "noise_std": noise_std, "nuisances": nuisances}
@@ -198,14 +192,14 @@ def _scalar(
 
     Raises
     ------
-    ValueError
+    NotOfFamilyError
         If it is anything else, which no solver of the family would see.
     """
     rv, names = unknown[0], [str(each.name) for each in unknown]
     alone = len(names) == 1 and rv.type.ndim == 0 and rv in model.free_RVs and rv not in latent
     if alone and all((graphs.numbers(x, {rv: at}) == at).all() for at in (0.3, 0.07)):
         return rv
-    raise ValueError(
+    raise NotOfFamilyError(
         f"{key} of the likelihood depends on {names} and is not one free scalar alone; needed that, a number "
         f"or data, or find_map_em, which takes any expression, {NUTS}"
     )
@@ -217,15 +211,6 @@ def not_an_rbf(unknown: list[Variable]) -> NotOfFamilyError:
         f"the basis functions depend on {sorted(str(x.name) for x in unknown)} in another way than an RBF or "
         f"a Laplacian on its width; needed one of these, or a kernel without unknowns, {NUTS}"
     )
-
-
-def parts_of(model: pm.Model) -> Parts | None:
-    """Return the pieces of a model; None where it is not of the family."""
-    try:
-        return find_parts(model)
-    except ValueError as error:
-        _log.debug("not of the family: %s", error)
-        return None
 
 
 def without_data(sign: Array | None, prior: Prior, likelihood: Likelihood, bias: Any) -> Problem:
@@ -250,11 +235,11 @@ def _observed(model: pm.Model) -> _Observed:
         return ours[0]
     found = graphs.described(*model.observed_RVs)
     if ours:
-        raise ValueError(
+        raise NotOfFamilyError(
             f"the model has {len(ours)} likelihoods of latent functions: {found}; needed one: for another "
             f"than a builder's own take pcvm_latent(X, y, ...), {NUTS}"
         )
-    raise ValueError(
+    raise NotOfFamilyError(
         "the model lacks an observed variable of dot(Phi, weight) + bias under a likelihood of the family; "
         f"found {found}. Needed a model such as pcvm_model(X, y, ...) builds, {NUTS}"
     )
@@ -330,7 +315,7 @@ def _latent_parts(
     others = [x for x in each if x is not inner]
     if len(others) > 1 or any(graphs.product(x) for x in others):
         fault = f"the likelihood takes {len(each)} terms, of {graphs.made_of(each)}"
-        raise ValueError(f"{fault}; needed dot(Phi, weight) + bias alone, {NUTS}")
+        raise NotOfFamilyError(f"{fault}; needed dot(Phi, weight) + bias alone, {NUTS}")
     Phi, weight = graphs.product(inner)  # type: ignore[misc]
     if not graphs.random_parts(weight) and graphs.random_parts(Phi):  # dot(weight, Phi.T)
         Phi, weight = weight.T, Phi
@@ -339,7 +324,7 @@ def _latent_parts(
     moved = [*(graphs.random_parts(size) or [size]), *others]
     unfree = [x for x in moved if x not in free]
     if unfree:
-        raise ValueError(
+        raise NotOfFamilyError(
             f"found not free {graphs.made_of(unfree)}; needed free variables, each by itself a term or "
             f"factor in dot(Phi, sign * weight) + bias, {NUTS}"
         )
@@ -355,5 +340,7 @@ def signed(weight: Variable) -> tuple[Array | None, Variable]:
         return None, weight
     sign = np.asarray(graphs.numbers(known[0]), dtype=float)
     if not np.isin(sign, (-1.0, 1.0)).all():
-        raise ValueError(f"sizes are times {np.unique(sign)[:5]}; needed signs, -1 and +1, {NUTS}")
+        raise NotOfFamilyError(
+            f"sizes are times {np.unique(sign)[:5]}; needed signs, -1 and +1, {NUTS}"
+        )
     return sign, both[1] if both[0] is known[0] else both[0]

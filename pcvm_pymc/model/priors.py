@@ -132,7 +132,7 @@ def weight_prior(weight: Variable) -> tuple[Prior, bool, dict[str, Any]]:
 
     Raises
     ------
-    ValueError
+    NotOfFamilyError
         If it is none of the family's.
     """
     op, parts = type(weight.owner.op), dict[str, Any]()
@@ -150,7 +150,7 @@ def weight_prior(weight: Variable) -> tuple[Prior, bool, dict[str, Any]]:
         prior, parts["rate"] = _gamma(precision.type.ndim < weight.type.ndim, c, d)
     if prior is None:
         found = graphs.described(*graphs.random_parts(weight))
-        raise ValueError(
+        raise graphs.NotOfFamilyError(
             f"weights made of {found} have no prior of the family; needed MarginalWeight, FreeWeight, "
             f"pm.Laplace or another that the builders declare, {NUTS}"
         )
@@ -180,7 +180,7 @@ def _gamma(shared: bool, c: float, d: Variable | float) -> tuple[Hyperprior, Var
     ):
         found = [x.name for x in unknown]
         needed = f"a number, or a Gamma or log-normal variable, {NUTS}"
-        raise ValueError(f"d depends on {found}; needed {needed}")
+        raise graphs.NotOfFamilyError(f"d depends on {found}; needed {needed}")
     shape, scale = (graphs.number(x, "the rate's prior") for x in _params(unknown[0]))
     if isinstance(op, random.LogNormalRV):
         rate = _tidy(np.exp(shape), lambda x: np.log(x) == shape)
@@ -193,7 +193,9 @@ def _penalty(variable: Variable) -> float:
     """Return gamma of a Laplace or exponential density, ``scale = 1 / sqrt(gamma)``."""
     *place, spread = _params(variable)
     if any(graphs.number(x, "mu") != 0 for x in place):
-        raise ValueError(f"{variable.name!r} is not centred at zero; needed mu=0, {NUTS}")
+        raise graphs.NotOfFamilyError(
+            f"{variable.name!r} is not centred at zero; needed mu=0, {NUTS}"
+        )
     scale = graphs.number(spread, "the Laplace scale")
     return _tidy(scale**-2.0, lambda x: 1.0 / np.sqrt(x) == scale)
 
@@ -255,13 +257,13 @@ def with_bias(
     if isinstance(prior, Laplace):
         if op is random.LaplaceRV and _penalty(bias) == prior.gamma:
             return prior, "prior", ()
-        raise ValueError(f"{found}; needed the weights' Laplace or pm.Flat, {NUTS}")
+        raise graphs.NotOfFamilyError(f"{found}; needed the weights' Laplace or pm.Flat, {NUTS}")
     if op in _STUDENT[1:]:
         e, f = (graphs.number(x, "the bias' prior") for x in _params(bias))
         return replace(prior, e=e, f=f), "prior", ()
     explicit = _precision(bias) if op is random.NormalRV else None
     if explicit is None:
-        raise ValueError(f"{found}; needed MarginalBias, pm.Flat or none, {NUTS}")
+        raise graphs.NotOfFamilyError(f"{found}; needed MarginalBias, pm.Flat or none, {NUTS}")
     precision, e, rate = explicit
     f = rate if isinstance(rate, float) else graphs.number(rate, "f")
     return replace(prior, e=e, f=f), "prior", (precision,)

@@ -1,7 +1,8 @@
-"""One reader: the pieces of a model, recognised by the operations of its variables, never by their names."""
+"""One reading of a model: its pieces, recognised by the operations of its variables, never by their names."""
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import combinations
 from threading import Lock
 from typing import Any
@@ -15,72 +16,192 @@ from pytensor import scalar
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import HalfNormalRV
 
 from pcvm_pymc.core.em.widths import FeatureWidthMoves, WidthMoves
-from pcvm_pymc.core.family import check_solver, systems_of
+from pcvm_pymc.core.evidence import NoisePrior
+from pcvm_pymc.core.family import check_solver, sampler_of, systems_of
+from pcvm_pymc.core.pieces.priors import typical_size
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.row_weights import observed_rows
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model import graphs
-from pcvm_pymc.model.parts import NotOfFamilyError, Parts, find_parts, not_an_rbf, without_data
+from pcvm_pymc.model.data import as_model
+from pcvm_pymc.model.graphs import NotOfFamilyError
+from pcvm_pymc.model.names import function_names
+from pcvm_pymc.model.parts import Parts, find_parts, not_an_rbf
 from pcvm_pymc.model.priors import NUTS
+from pcvm_pymc.model.values import Value
 
 
-def read(model: pm.Model, solver: str | None = None, parts: Parts | None = None) -> Problem:
-    """Return the problem of a model, as solvers and samplers take it.
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A model of PyMC and what was read from it: its pieces and problem, or why it is of no row of `FAMILY`.
+
+    Solvers, samplers and what packs their results take this object: none reads the model again.
+
+    Attributes
+    ----------
+    model : pm.Model
+    parts : Parts or None
+        None where the model has not one latent function of the family under one of its likelihoods.
+    extra : list of str
+        Names of the random variables and potentials that are no parts.
+    problem : Problem or None
+        At the model's data. None without parts, with extra terms, and where the basis functions depend on an
+        unknown as no kernel of the family does on its width.
+    fault : str
+        Why there is no problem: what was found, and what is needed.
+    """
+
+    model: pm.Model
+    parts: Any
+    extra: list[str]
+    problem: Any
+    fault: str
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether a builder declared the likelihood: the name of one is among the model's data."""
+        return "likelihood_name" in self.model.named_vars
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """What the model calls the variables and data that builders call by the keys."""
+        of_parts = {} if self.parts is None else self.parts.names(self.model)
+        return function_names(self.model) | of_parts
+
+    def unseen(self, solver: str) -> str:
+        """Return why a solver would not see all that is in the model; empty where it sees all.
+
+        Parameters
+        ----------
+        solver : {"em", "evidence", "bottom-up", "sampling"}
+        """
+        if self.parts is None or self.extra:
+            return self.fault
+        if solver == "em" and not any(
+            solver in row.solvers for row in systems_of(self.parts.pieces)
+        ):
+            # what a builder declares is refused by `problem_for`
+            return "" if self.is_declared else "the model is of no row of FAMILY that EM takes"
+        moved = ("noise",) if solver in ("evidence", "sampling") else ()
+        unknown = {key: x.name for key, x in self.parts.nuisances.items() if key not in moved}
+        if unknown:
+            names = f"{[*unknown.values()]} ({', '.join(unknown)} of the likelihood)"
+            needed = f"needed a number, find_map_em, {NUTS}"
+            return f"{names} is unknown, which {solver!r} does not move; {needed}"
+        return self.fault
+
+    def refusal(self, solver: str) -> str:
+        """Return why a solver cannot take the model, whatever its pieces are; empty where it can."""
+        parts = self.parts
+        if parts is not None and parts.precisions and solver != "evidence":
+            names = [rv.name for rv in parts.precisions]
+            return f"explicit precisions {names}; needed precision='marginal', {NUTS}"
+        if parts is not None and parts.width is not None and solver not in ("em", "sampling"):
+            found = f"the kernel's width is a random variable, {parts.width.name!r}"
+            return f"{found}, which {solver!r} does not move; needed a number, {NUTS}"
+        if unseen := self.unseen(solver):
+            return unseen
+        if solver == "sampling" and self.noise_prior is not None:
+            return "the noise has a prior of its own"
+        return ""
+
+    @cached_property
+    def noise_prior(self) -> NoisePrior | None:
+        """The prior of an unknown noise; None for the builders' default, which counts as flat."""
+        noise = self.parts.nuisances.get("noise")
+        if noise is None:
+            return None
+        if isinstance(op := noise.owner.op, HalfNormalRV):
+            weight = self.parts.sample_weight
+            target = graphs.numbers(self.model.rvs_to_values[self.parts.observed])
+            size = typical_size(target, None if weight is None else graphs.numbers(weight))
+            if np.allclose(graphs.numbers(op.dist_params(noise.owner)[-1]), size):
+                return None
+        value, at = Value(self.model, noise), noise.type()
+        density = pm.compile([at], pm.logp(noise, at), mode="FAST_COMPILE")
+        natural = np.exp if value.transform is None else partial(value.backward, known={})
+        return NoisePrior(lambda s: float(density(s)), lambda u: float(natural(u)))
+
+    def problem_for(self, solver: str) -> Problem:
+        """Return the problem that a solver takes.
+
+        Parameters
+        ----------
+        solver : {"em", "evidence", "bottom-up", "sampling"}
+            EM and samplers may move the width of an RBF; the evidence is maximised over precisions, whether
+            the model has them or not.
+
+        Raises
+        ------
+        ValueError
+            If there is something in the model that would not be seen, or the solver does not take its
+            pieces: what was found, what is needed, and what can take the model.
+        """
+        if self.parts is not None and solver != "sampling":
+            pieces = self.parts.pieces
+            check_solver(pieces.given() if solver == "em" else pieces, solver)
+        if refusal := self.refusal(solver):
+            raise NotOfFamilyError(refusal)
+        problem: Problem = self.problem
+        return problem
+
+    def sampler(self, method: str = "auto") -> tuple[str, str]:
+        """Return the sampler that draws the posterior, and of ``"auto"`` why, see `sampler_of`.
+
+        Parameters
+        ----------
+        method : {"auto", "gibbs", "hmc", "nuts"}
+
+        Raises
+        ------
+        ValueError
+            If the sampler that is named does not take the model.
+        """
+        if method == "nuts":  # takes any model
+            return method, ""
+        refusal = self.refusal("sampling")
+        if method == "auto":
+            return ("nuts", refusal) if refusal else sampler_of(self.problem)
+        if refusal:
+            raise ValueError(f"{refusal}; use method='nuts'")
+        check_solver(self.problem, method)
+        return method, ""
+
+
+def read(model: pm.Model | None = None) -> Reading:
+    """Read a model: its pieces, its problem, and the names of its variables.
 
     Parameters
     ----------
-    model : pm.Model
+    model : pm.Model, optional
         From a builder, transformed from one by `pm.do` or `pm.observe`, or made by hand of the same
-        operations: what its variables are called does not matter.
-    solver : {"em", "evidence", "bottom-up", "sampling"}, optional
-        For what it is read. EM and samplers may move the width of an RBF; the evidence is maximised over
-        precisions, whether the model has them or not.
-    parts : Parts, optional
-        Of the model, where they were found already.
-
-    Returns
-    -------
-    Problem
+        operations: what its variables are called does not matter. Default: the one on the context stack.
 
     Raises
     ------
+    TypeError
+        If it is no model, or there is none.
     ValueError
-        If there is something in the model that would not be seen, or the solver does not take its
-        pieces: what was found, what is needed, and what can take the model.
+        If its data do not fit each other: what was found, and what is needed.
+
+    Warns
+    -----
+    UserWarning
+        If two observed variables have the same values given the same free variables.
     """
-    parts = find_parts(model) if parts is None else parts
-    foreign = parts.foreign(model)
-    if foreign:
-        moved = sorted(rv.name for rv in (parts.weight, parts.bias) if rv is not None and rv.name)
-        raise NotOfFamilyError(
-            f"found extra terms {foreign}; needed {moved} given {parts.observed.name!r} alone. Leave them "
-            f"out, use pymc_extras.find_MAP, {NUTS}"
-        )
-    if solver == "em":
-        pieces = without_data(*parts.pieces).given()
-        if "likelihood_name" in model.named_vars:  # a row's builder declares it
-            check_solver(pieces, solver)
-        elif not any(solver in row.solvers for row in systems_of(pieces)):
-            raise NotOfFamilyError("the model is of no row of FAMILY that EM takes")
-    if parts.precisions and solver != "evidence":
-        names = [rv.name for rv in parts.precisions]
-        raise ValueError(f"explicit precisions {names}; needed precision='marginal', {NUTS}")
-    if parts.width is not None and solver not in (None, "em", "sampling"):
-        fault = f"the kernel's width is a random variable, {parts.width.name!r}"
-        raise ValueError(f"{fault}, which {solver!r} does not move; needed a number, {NUTS}")
-    taken = ("noise", "evidence"), ("noise", "sampling")
-    unknown = {k: x.name for k, x in parts.nuisances.items() if (k, solver) not in taken}
-    if unknown and solver is not None:
-        found = f"{[*unknown.values()]} ({', '.join(unknown)} of the likelihood) is unknown"
-        raise NotOfFamilyError(
-            f"{found}, which {solver!r} does not move; needed a number, find_map_em, {NUTS}"
-        )
-    problem = _problem(model, parts)
-    if solver not in (None, "sampling"):
-        check_solver(problem.given() if solver == "em" else problem, solver)
-    return problem
+    model = as_model(model)
+    warn_if_counted_twice(model)
+    parts, extra, problem, fault = None, list[str](), None, ""
+    try:
+        parts = find_parts(model)
+        extra = parts.extra(model)
+        problem = _problem(model, parts)
+    except NotOfFamilyError as error:
+        fault = str(error)
+    return Reading(model, parts, extra, problem, fault)
 
 
 def warn_if_counted_twice(model: pm.Model) -> None:
@@ -154,6 +275,12 @@ def _width_moves(Phi: Variable, width: Variable) -> WidthMoves:
 
 def _problem(model: pm.Model, parts: Parts) -> Problem:
     """Return the problem at the model's data."""
+    if extra := parts.extra(model):
+        moved = sorted(rv.name for rv in (parts.weight, parts.bias) if rv is not None and rv.name)
+        raise NotOfFamilyError(
+            f"found extra terms {extra}; needed {moved} given {parts.observed.name!r} alone. Leave them out, "
+            f"use pymc_extras.find_MAP, {NUTS}"
+        )
     label, moves = _labels(model, parts), None
     if parts.width is None:
         known = [x for x in parts.data[2:] if x in model.data_vars]
@@ -178,7 +305,7 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
     given = (parts.sample_weight, parts.noise_std)
     rows = (None if x is None else np.broadcast_to(graphs.numbers(x), len(Phi)) for x in given)
     likelihood, label = observed_rows(parts.likelihood, label, *rows)
-    bare = replace(without_data(*parts.pieces), likelihood=likelihood)
+    bare = replace(parts.pieces, likelihood=likelihood)
     return replace(bare, Phi=Phi, label=label, width=width, moves=moves)
 
 

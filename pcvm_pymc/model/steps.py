@@ -15,9 +15,8 @@ from pcvm_pymc.core.em.own_terms import rounds, start_of
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
 from pcvm_pymc.core.pieces.validation import check_instance, check_whole
 from pcvm_pymc.model.data import as_model
-from pcvm_pymc.model.parts import Parts, find_parts, parts_of
-from pcvm_pymc.model.read import read
-from pcvm_pymc.model.terms import OwnTerms, read_any
+from pcvm_pymc.model.read import Reading, read
+from pcvm_pymc.model.terms import own_terms
 from pcvm_pymc.model.values import Value
 
 
@@ -26,16 +25,15 @@ class PointMap:
 
     Parameters
     ----------
-    model : pm.Model
-    parts : Parts, optional
-        Of the model, where they were found already.
+    reading : Reading
+        Of a model that is of a row of `FAMILY`.
     """
 
-    def __init__(self, model: pm.Model, parts: Parts | None = None) -> None:
-        self.parts = parts = parts or find_parts(model)
-        roles = {name: getattr(parts, name) for name in ("weight", "bias", "width", "rate")}
+    def __init__(self, reading: Reading) -> None:
+        self.parts = reading.parts
+        roles = {name: getattr(self.parts, name) for name in ("weight", "bias", "width", "rate")}
         self.variables = {name: rv for name, rv in roles.items() if rv is not None}
-        self._values = {name: Value(model, rv) for name, rv in self.variables.items()}
+        self._values = {name: Value(reading.model, rv) for name, rv in self.variables.items()}
 
     def point(self, **natural: Any) -> PointType:
         """Return a point from weights (signed), bias, width and rate, those that the model has.
@@ -109,15 +107,13 @@ class EMStep(BlockedStep):
     name = "em"
 
     def __init__(self, model: pm.Model | None = None, options: EMOptions | None = None) -> None:
-        self.model = as_model(model)
         check_instance("options", options, EMOptions, "EMOptions", optional=True)
         self.options = EMOptions() if options is None else options
         self.options.check_in_memory()
-        parts = parts_of(self.model)
-        found = read_any(self.model, self.options, parts)
-        self._own = found if isinstance(found, OwnTerms) else None
-        if not isinstance(found, OwnTerms):
-            self.problem, self._map = found.given(), PointMap(self.model, parts)
+        reading = read(model)
+        self._own = own_terms(reading.model, self.options) if reading.unseen("em") else None
+        if self._own is None:
+            self.problem, self._map = reading.problem_for("em").given(), PointMap(reading)
 
     def __new__(cls, model: pm.Model | None = None, options: EMOptions | None = None) -> Any:
         """Make the step as any object: PyMC makes its own for each variable."""
@@ -252,8 +248,9 @@ class PCVMGibbs(BlockedStep):
         if given != needed:
             raise ValueError(f"vars are {given}; needed all of the model's, {needed}")
         self.sweeps = sweeps
-        self.problem = GibbsProblem.of(read(model, "sampling", parts := find_parts(model)))
-        self._map = PointMap(model, parts)
+        reading = read(model)
+        self.problem = GibbsProblem.of(reading.problem_for("sampling"))
+        self._map = PointMap(reading)
         self.rng = get_random_generator(rng)
 
     def step(self, point: PointType) -> tuple[PointType, list[dict[str, int]]]:

@@ -5,7 +5,6 @@ made of them, and what else is in the model, is its own: `pcvm_pymc.core.em.own_
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -30,12 +29,11 @@ from pytensor.tensor.random.basic import LaplaceRV
 from pcvm_pymc.core.em.options import EMOptions
 from pcvm_pymc.core.em.own_terms import Block, OwnProblem, Rows
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import Index
 from pcvm_pymc.model import graphs
-from pcvm_pymc.model.parts import NotOfFamilyError, Parts, signed
+from pcvm_pymc.model.graphs import NotOfFamilyError
+from pcvm_pymc.model.parts import signed
 from pcvm_pymc.model.priors import NUTS, weight_prior, with_bias
-from pcvm_pymc.model.read import read
 from pcvm_pymc.model.values import Value
 
 _CLOSE = 1e-6  # share of a derivative by which two ways to compute it may differ
@@ -46,26 +44,14 @@ _NEAR = 0.1  # of the start: where derivatives are compared
 _derivatives = partial(pt.grad, disconnected_inputs="ignore", return_disconnected="zero")
 
 
-def read_any(model: pm.Model, options: EMOptions, parts: Parts | None) -> "Problem | OwnTerms":
-    """Return what EM maximises: the problem of a model of the family, else any model's log posterior.
-
-    Parameters
-    ----------
-    model : pm.Model
-    options : EMOptions
-        Only the problem has a bound of the likelihood, which ``update="em"`` needs.
-    parts : Parts or None
-        Of the model; None where it is not of the family.
+def own_terms(model: pm.Model, options: EMOptions) -> "OwnTerms":
+    """Return the log posterior of a model that is of no row of `FAMILY`, or has more in it, for EM.
 
     Raises
     ------
     ValueError
-        If it is of a row of the family that EM does not take, or has something that EM cannot move: what was
-        found, what is needed, and what can take the model.
+        For ``update="em"``, which needs the bound of a row's likelihood, and for what `OwnTerms` cannot take.
     """
-    if parts is not None:
-        with suppress(NotOfFamilyError):
-            return read(model, "em", parts)
     if options.update == "em":
         raise ValueError("update='em' needs a bound of the curvature; needed 'auto' or 'newton'")
     with pytensor.config.change_flags(cxx=""):  # constants are folded sooner than compiled
@@ -100,7 +86,7 @@ def _functions(model: pm.Model) -> list[_Function]:
             try:
                 sign, weight = signed(graphs.peeled(side))
                 found_prior, positive, variables = weight_prior(weight)
-            except ValueError:  # terms like any others
+            except NotOfFamilyError:  # terms like any others
                 continue
             if not positive and sign is not None:  # of either sign
                 continue
@@ -150,7 +136,7 @@ def _with_bias(function: _Function, biases: list[Variable]) -> _Function:
     for bias in biases:
         try:
             prior, kind, precisions = with_bias(function.hyperprior, bias)
-        except ValueError:  # a term like any other
+        except NotOfFamilyError:  # a term like any other
             continue
         if not precisions and prior.is_proper:
             return replace(function, hyperprior=prior, bias=str(bias.name), bias_kind=kind)

@@ -69,7 +69,7 @@ def test_pieces_are_read_from_operations():
         f = pm.math.dot(np.exp(-np.square(X[:, :1] - X[:12, 0])), weight) + bias
         WeightedStudentT("z", 4.0, f, 0.3, TIMES, observed=Y)
     assert find_parts(by_hand).likelihood.name == "student-t"
-    problem = read(by_hand, "evidence")
+    problem = read(by_hand).problem_for("evidence")
     assert isinstance(problem.likelihood, Weighted)
     np.testing.assert_array_equal(problem.row_weight, TIMES)
 
