@@ -29,6 +29,7 @@ from pcvm_pymc.experiments.head_to_head import (
     peers,
     stratified_draws,
 )
+from pcvm_pymc.inference.sampling import sampler_for
 from pcvm_pymc.model.read import read
 
 SETS = (
@@ -50,10 +51,9 @@ _TRANSITIONS = {"hmc": 1000, "gibbs": 10_000}  # of a chain at most: what a mean
 
 def mode_and_posterior(model, X_test, y_test) -> dict[str, float]:
     """Return how a mode and a posterior predict, and whether their scales are the same."""
-    found = {"mode": find_map_em(model, progressbar=False)}
-    most = _TRANSITIONS[read(model).sampler()[0]]
-    how = {"random_seed": 1, "progressbar": False, "quiet": True, "cores": 1, "max_iter": most}
-    found["posterior"] = sample(model, draws=250, **how)
+    most = _TRANSITIONS[sampler_for(read(model))[0]]
+    how = {"draws": 250, "random_seed": 1, "quiet": True, "cores": 1, "max_iter": most}
+    found = {"mode": find_map_em(model, progressbar=False), "posterior": sample(model, **how)}
     row = {}
     for name, tree in found.items():
         p = predict(tree, X_test)["predictions"]["probability"].mean(("chain", "draw")).values

@@ -25,6 +25,7 @@ from pcvm_pymc.core.em import fit_em, log_posterior
 from pcvm_pymc.core.family import AUGMENTED, check_solver, sampler_of, systems_of
 from pcvm_pymc.core.pieces.kernels import KERNELS, RBF, Radial
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
+from pcvm_pymc.inference.sampling import sampler_for
 from pcvm_pymc.model.build import build
 from pcvm_pymc.model.read import read
 from pcvm_pymc.model.steps import PointMap
@@ -371,7 +372,7 @@ def test_every_row_samples_by_itself_and_other_methods_are_refused_by_name(key, 
     row, model = pcvm.FAMILY[key], model_of(key, likelihood, prior)
     by_gibbs = row.signs is not None and likelihood in AUGMENTED and prior == "gamma"
     best = "gibbs" if by_gibbs else "hmc" if row.signs is None else "nuts"
-    assert read(model).sampler()[0] == best
+    assert sampler_for(read(model))[0] == best
     for method in ("gibbs", "hmc"):
         if method == best or by_gibbs:
             tree = draws_of(key, likelihood, prior, method=method, max_iter=60)

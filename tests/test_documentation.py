@@ -18,7 +18,7 @@ import pytest
 from runs import SHALLOW
 
 import pcvm_pymc
-from pcvm_pymc import plots
+from pcvm_pymc import find_map_em, pcvm_model, plots, sample
 from pcvm_pymc.cli import main
 
 pytestmark = pytest.mark.fixed_seeds  # printed figures
@@ -285,21 +285,13 @@ def test_no_file_has_more_than_500_lines_and_no_function_more_than_50_of_code():
                 assert code_lines(textwrap.dedent("\n".join(body))) <= 50, (path, node.name)
 
 
-def a_fit(rows, label):
-    pcvm_pymc.PCVMClassifier(random_state=0).fit(rows, label)
-
-
-def a_mode(rows, label):
-    pcvm_pymc.find_map_em(pcvm_pymc.pcvm_model(rows, label), progressbar=False)
-
-
-def a_posterior(rows, label):
-    model = pcvm_pymc.pcvm_model(rows, label, basis=5, signs="both", width="lognormal")
-    short = {"draws": 50, "tune": 50, "chains": 2, "max_iter": 400}
-    pcvm_pymc.sample(model, **short, random_seed=0, quiet=True)
-
-
-WALKS = {"a fit works": a_fit, "a mode is found": a_mode, "a posterior is drawn": a_posterior}
+FEW_DRAWS = {"draws": 50, "tune": 50, "chains": 2, "max_iter": 400, "random_seed": 0, "quiet": True}
+HMC = {"basis": 5, "signs": "both", "width": "lognormal"}
+WALKS = {
+    "a fit works": pcvm_pymc.PCVMClassifier(random_state=0).fit,
+    "a mode is found": lambda *data: find_map_em(pcvm_model(*data), progressbar=False),
+    "a posterior is drawn": lambda *data: sample(pcvm_model(*data, **HMC), **FEW_DRAWS),
+}
 
 
 @pytest.mark.parametrize("title", WALKS)

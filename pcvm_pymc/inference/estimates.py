@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pymc as pm
 import xarray as xr
+from pytensor.tensor.random.basic import HalfNormalRV
 
 from pcvm_pymc.core import evidence as core
 from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
@@ -16,11 +17,14 @@ from pcvm_pymc.core.em.own_terms import OwnResult, OwnState, fit_own_terms
 from pcvm_pymc.core.family import systems_of
 from pcvm_pymc.core.marginal import fit_hyperparameters, fit_own_hyperparameters
 from pcvm_pymc.core.pieces import validation
+from pcvm_pymc.core.pieces.priors import typical_size
 from pcvm_pymc.core.problem import EMResult, Ended
 from pcvm_pymc.inference.progress import progress_bars
 from pcvm_pymc.inference.results import own_values, pack_point, point_values
+from pcvm_pymc.model.graphs import numbers
 from pcvm_pymc.model.read import Reading, read
 from pcvm_pymc.model.terms import own_terms
+from pcvm_pymc.model.values import Value
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +33,7 @@ type Mode = tuple[Any, EMResult | OwnResult, dict[str, Any]]
 
 
 def timed[T: Ended](solve: Callable[[], T], what: str) -> tuple[T, float]:
-    """Return a solver's result and its seconds; warn if it did not converge."""
+    """Run a solver; return its result and its seconds. Log a warning if it did not converge."""
     began = time.perf_counter()
     result = solve()
     seconds = time.perf_counter() - began
@@ -49,7 +53,7 @@ def find_map_em(
     start: Start | None = None,
     progressbar: bool = True,
 ) -> xr.DataTree:
-    """Find the maximum a posteriori point of a model by EM: of the family, or with terms of its own.
+    """Find the maximum a posteriori point of a model by EM; the model may have user-defined terms.
 
     Parameters
     ----------
@@ -63,7 +67,7 @@ def find_map_em(
         density of the logarithms, weights and bias integrated out by Laplace's approximation. Under signs of
         labels the posterior's scale is far too small for a mode; there it is chosen by leave-one-out, as by
         `select`. Weights are the mode given it. ``"given"`` leaves the scale at one, ``rate = c``, as in the
-        papers' protocols. In a model with terms of one's own that of a function with signs always stays
+        papers' protocols. In a model with user-defined terms that of a function with signs always stays
         there. A width that is not estimated so moves with the weights, by the corrected eq. 10.
     options : EMOptions, optional
         Default: ``EMOptions()``.
@@ -127,7 +131,7 @@ def find_map_em(
 def _row_mode(
     reading: Reading, options: EMOptions, start: Start | None, estimated: bool, progressbar: bool
 ) -> Mode:
-    """Return the values at the mode of a row of `FAMILY`, EM's result, and how it was found."""
+    """Find the mode of a model of a row of `FAMILY`: values, EM's result, and how it was found."""
     problem = reading.problem_for("em")
     solve = partial(fit_em, problem.given(), start)
     if estimated:
@@ -153,7 +157,7 @@ def _row_mode(
 def _own_mode(
     reading: Reading, options: EMOptions, start: Start | None, estimated: bool, progressbar: bool
 ) -> Mode:
-    """Return the values at the mode of a model with user-defined terms, EM's result, and how it was found."""
+    """Find the mode of a model with user-defined terms: values, EM's result, and how it was found."""
     terms = own_terms(reading.model, options)
     if start is not None:
         raise ValueError("start is for models without own terms; needed initval= of variables")
@@ -168,7 +172,7 @@ def _own_mode(
 
 
 def _run_em(solve: Callable[..., Any], options: EMOptions, progressbar: bool) -> tuple[Any, float]:
-    """Return EM's result and its seconds; show its progress."""
+    """Run EM with a progress bar; return its result and its seconds."""
     texts = (
         "iteration {task.completed} of at most {task.total}",
         "log posterior {task.fields[value]:.4f}, {task.fields[active]} active",
@@ -259,7 +263,7 @@ def fit_evidence(
     solve: Callable[..., Any] = partial(core.fit_bottom_up, problem)
     if is_rvm:
         given = core.EvidenceProblem.of(problem)
-        prior = reading.noise_prior
+        prior = noise_prior(reading)
         solve = partial(core.fit_rvm, given, method=method, noise_prior=prior)
     result, seconds = timed(lambda: solve(options=options), "evidence")
     values, groups = _of_rvm(reading, result) if is_rvm else ({}, {})
@@ -267,6 +271,23 @@ def fit_evidence(
     how |= {"method": f"evidence ({method})" if is_rvm else "bottom-up", "seconds": seconds}
     point = point_values(reading, result, values)
     return pack_point(reading, point, result, groups, trace="evidence_trace", **how)
+
+
+def noise_prior(reading: Reading) -> core.NoisePrior | None:
+    """Return the prior of an unknown noise; None for the builders' default, which counts as flat."""
+    noise = reading.parts.nuisances.get("noise")
+    if noise is None:
+        return None
+    if isinstance(op := noise.owner.op, HalfNormalRV):
+        weight = reading.parts.sample_weight
+        target = numbers(reading.model.rvs_to_values[reading.parts.observed])
+        size = typical_size(target, None if weight is None else numbers(weight))
+        if np.allclose(numbers(op.dist_params(noise.owner)[-1]), size):
+            return None
+    value, at = Value(reading.model, noise), noise.type()
+    density = pm.compile([at], pm.logp(noise, at), mode="FAST_COMPILE")
+    natural = np.exp if value.transform is None else partial(value.backward, known={})
+    return core.NoisePrior(lambda s: float(density(s)), lambda u: float(natural(u)))
 
 
 def _of_rvm(

@@ -19,12 +19,11 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, check_instance
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.inference.display import Result
-from pcvm_pymc.inference.names import NAMES, under_our_names
+from pcvm_pymc.inference.names import DIMS, NAMES, model_names, under_our_names
 from pcvm_pymc.model.bases import RANDOM_KERNEL, AnyKernel, recall_kernel
 from pcvm_pymc.model.coordinates import storable
 from pcvm_pymc.model.data import OF_ROWS
 from pcvm_pymc.model.graphs import numbers, random_parts
-from pcvm_pymc.model.names import DIMS
 from pcvm_pymc.model.parts import without_data
 from pcvm_pymc.model.read import Reading
 
@@ -37,7 +36,7 @@ type Values = Mapping[str, tuple[tuple[str, ...], Any]]
 
 
 def pack(reading: Reading, values: Values, groups: Mapping[str, Any], **attrs: Any) -> xr.DataTree:
-    """Return draws in the groups of `pymc.sample`, with the data and the pieces of their model.
+    """Pack draws as a DataTree with the groups of `pymc.sample`, the model's data and its pieces.
 
     Parameters
     ----------
@@ -62,25 +61,26 @@ def pack(reading: Reading, values: Values, groups: Mapping[str, Any], **attrs: A
         library["inference_library_version"] = version("pcvm_pymc")
         return out.assign_coords(coords).assign_attrs(library)
 
-    found = {name: dataset(each) for name, each in {"posterior": values, **groups}.items()}
-    found["posterior"].attrs |= attrs
-    tree = Result.from_dict({**found, **observed_and_constant_data(reading)})
+    datasets = {name: dataset(group) for name, group in {"posterior": values, **groups}.items()}
+    datasets["posterior"].attrs |= attrs
+    tree = Result.from_dict({**datasets, **observed_and_constant_data(reading)})
     return record_model(tree, reading)
 
 
 def under_model_names(reading: Reading, values: Values) -> dict[str, Any]:
-    """Return values under a builder's names as the model names them, and their dims."""
-    dims_of, own = reading.model.named_vars_to_dims, dict[str, Any]()
-    for key, name in reading.names.items():
-        own |= zip(DIMS.get(key, ()), dims_of.get(name, ()), strict=False)
+    """Rename values and their dims from a builder's names to the model's."""
+    names, own = model_names(reading), dict[str, Any]()
+    for key, name in names.items():
+        dims = reading.model.named_vars_to_dims.get(name, ())
+        own |= zip(DIMS.get(key, ()), dims, strict=False)
     return {
-        reading.names.get(key, key): (tuple(own.get(dim) or dim for dim in dims), value)
+        names.get(key, key): (tuple(own.get(dim) or dim for dim in dims), value)
         for key, (dims, value) in values.items()
     }
 
 
 def point_values(reading: Reading, result: Any, values: Values) -> dict[str, Any]:
-    """Return what a point estimate or draws have, of one score or several, as the model names it.
+    """Return weights, bias and latent function of a point or draws, under the model's names.
 
     Parameters
     ----------
@@ -90,27 +90,27 @@ def point_values(reading: Reading, result: Any, values: Values) -> dict[str, Any
         What there is besides ``weight``, ``bias``, ``latent`` and, of signed weights, ``magnitude``.
     """
     scores = ("class",) if reading.problem.n_scores > 1 else ()
-    found = {
+    known = {
         "weight": (("basis", *scores), result.weight),
         "bias": (scores, result.bias),
         "latent": (("obs", *scores), result.latent),
         **values,
     }
     if reading.problem.is_signed:
-        found["magnitude"] = (("basis", *scores), np.abs(result.weight))
-    return under_model_names(reading, found)
+        known["magnitude"] = (("basis", *scores), np.abs(result.weight))
+    return under_model_names(reading, known)
 
 
 def own_values(model: pm.Model, point: Mapping[str, Any]) -> Values:
-    """Return all free variables and deterministics of a model at a point, as its samplers have it."""
+    """Evaluate all free variables and deterministics of a model at a point."""
     wanted = [*model.free_RVs, *model.deterministics]
     outputs = model.replace_rvs_by_values(wanted)
     values = model.compile_fn(outputs, on_unused_input="ignore", mode="FAST_COMPILE")(point)
-    found = {}
+    own = {}
     for rv, value in zip(wanted, values, strict=True):
         dims = model.named_vars_to_dims.get(rv.name) or [None] * np.ndim(value)
-        found[rv.name] = tuple(d or f"{rv.name}_dim_{i}" for i, d in enumerate(dims)), value
-    return found
+        own[rv.name] = tuple(d or f"{rv.name}_dim_{i}" for i, d in enumerate(dims)), value
+    return own
 
 
 def pack_point(
@@ -122,7 +122,7 @@ def pack_point(
     trace: str,
     **how: Any,
 ) -> xr.DataTree:
-    """Pack a point estimate and how it was reached.
+    """Pack a point estimate, how the solver ended, and its trace as a DataTree.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def pack_point(
 
 
 def observed_and_constant_data(reading: Reading) -> dict[str, xr.Dataset]:
-    """Return the groups of a model's labels or targets and of its other data, as `pymc.sample` has them."""
+    """Return the groups ``observed_data`` and ``constant_data`` of a model, as `pymc.sample` has them."""
     tree = pm.to_inference_data(prior={}, model=reading.model)
     groups = {name: xr.Dataset() for name in ("observed_data", "constant_data")}
     for name in groups.keys() & tree.children:
@@ -196,21 +196,21 @@ def check_result(tree: Any, name: str, *groups: str) -> xr.DataTree:
     needed = "a DataTree from find_map_em, fit_evidence, sample or pymc.sample"
     check_instance(name, tree, xr.DataTree, needed)
     wanted = ("posterior", "constant_data", *groups)
-    lacking = [each for each in wanted if each not in tree.children]
+    lacking = [group for group in wanted if group not in tree.children]
     if lacking:
         raise ValueError(f"{name} lacks {', '.join(lacking)}; needed {needed}")
     return under_our_names(tree)
 
 
 def record_model(tree: xr.DataTree, reading: Reading) -> xr.DataTree:
-    """Record a model's classes and pieces in the attributes of a result.
+    """Store a model's classes, likelihood, prior and kernel in the attributes of a result.
 
     The attribute ``pieces`` is JSON: ``rows`` (keys in `FAMILY`), ``likelihood`` and ``prior`` (name and
     numbers), ``kernel`` (name and width; null without one), ``bias`` and ``shared`` (as `Problem` has them).
     A model that is not of the family has none. The attribute ``own_terms`` names what else a model has, and
     ``names`` what it calls the variables of its one latent function, where these are not a builder's names.
     """
-    model, parts, names = reading.model, reading.parts, reading.names
+    model, parts, names = reading.model, reading.parts, model_names(reading)
     if "class" in model.coords:
         classes = storable(model.coords["class"], "the dim 'class'")
         if classes.dtype.kind in "mM":  # JSON has no dates
@@ -258,14 +258,14 @@ def _as_record(piece: Any) -> dict[str, Any]:
 
 
 def tells_likelihood(tree: xr.DataTree) -> bool:
-    """Whether a result says how targets depend on its latent function: not where terms of one's own do."""
+    """Whether a result stores its likelihood: one of a model without user-defined terms."""
     return "pieces" in tree.attrs or (
         _OWN not in tree.attrs and "likelihood_name" in tree["constant_data"]
     )
 
 
 def check_refits(tree: xr.DataTree) -> None:
-    """Raise where a result's pieces are not all of its model, for what fits these again."""
+    """Raise where refits from a result would leave out terms of its model."""
     likelihood_of(tree)
     if _OWN in tree.attrs:
         raise ValueError(
@@ -288,7 +288,7 @@ def likelihood_of(tree: xr.DataTree) -> Likelihood:
     Raises
     ------
     ValueError
-        If it has none: the model has terms, or a likelihood, of one's own.
+        If it has none: the model has user-defined terms, or such a likelihood.
     """
     if not tells_likelihood(tree):
         raise ValueError(
@@ -395,7 +395,7 @@ def weights_of(tree: xr.DataTree) -> tuple[Array, Array]:
     weight = posterior["weight"].transpose("sample", "basis", ...)
     none = xr.zeros_like(weight.isel(basis=0))
     bias = posterior.get("bias", none).transpose("sample", ...)
-    if bias.dims != none.dims:  # intercepts of one's own, of groups
+    if bias.dims != none.dims:  # user-defined intercepts, of groups
         bias = none
     return weight.values, bias.values
 

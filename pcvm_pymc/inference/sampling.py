@@ -12,11 +12,13 @@ from joblib import cpu_count
 from numpy.typing import NDArray
 from pymc.stats.convergence import log_warnings, warn_divergences, warn_treedepth
 
+from pcvm_pymc.core.family import check_solver, sampler_of
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.chains import Drawn, Run, run_chains, seconds_of
 from pcvm_pymc.inference.convergence import convergence, keeping
 from pcvm_pymc.inference.display import Result
+from pcvm_pymc.inference.estimates import noise_prior
 from pcvm_pymc.inference.prediction import Seed
 from pcvm_pymc.inference.progress import WITHOUT_WIDGETS, progress_bars
 from pcvm_pymc.model.data import as_model
@@ -61,8 +63,8 @@ def sample(
 ) -> xr.DataTree:
     """Sample the posterior of a model of the family, and always check its convergence.
 
-    The verdict is that of `compare`: on the latent function, an unknown width, parameters of the likelihood
-    and terms of one's own. Single weights are not judged: one can replace another.
+    The verdict is the same as in `compare`: on the latent function, an unknown width, parameters of the
+    likelihood and user-defined terms. Single weights are not judged: one can replace another.
 
     Parameters
     ----------
@@ -146,7 +148,7 @@ def sample(
     named: dict[str, Any] = {"tune": tune, "thin": thin, "max_iter": max_iter, **kwargs}
     named |= {"target_accept": target_accept, "nuts_sampler": nuts_sampler}
     named = {name: value for name, value in named.items() if value is not None}
-    used, reason = reading.sampler("nuts" if method == "auto" and nuts_sampler else method)
+    used, reason = sampler_for(reading, "nuts" if method == "auto" and nuts_sampler else method)
     if reason and not quiet:
         _log.info("Sampling by %s: %s", used, reason)
     for name in named:
@@ -161,8 +163,34 @@ def sample(
     return _sample_ours(reading, Run(used, **given), random_seed)
 
 
+def sampler_for(reading: Reading, method: str = "auto") -> tuple[str, str]:
+    """Return the sampler, and of ``"auto"`` why it draws the model soonest, see `sampler_of`.
+
+    Parameters
+    ----------
+    reading : Reading
+    method : {"auto", "gibbs", "hmc", "nuts"}
+
+    Raises
+    ------
+    ValueError
+        If the sampler that is named does not take the model.
+    """
+    if method == "nuts":  # takes any model
+        return method, ""
+    refusal = reading.refusal("sampling")
+    if not refusal and noise_prior(reading) is not None:
+        refusal = "the noise has a prior of its own"
+    if method == "auto":
+        return ("nuts", refusal) if refusal else sampler_of(reading.problem)
+    if refusal:
+        raise ValueError(f"{refusal}; use method='nuts'")
+    check_solver(reading.problem, method)
+    return method, ""
+
+
 def _check_model(reading: Reading, nuts_sampler: str | None) -> None:
-    """Raise for an improper hyperprior, or a sampler without the likelihood."""
+    """Raise for an improper hyperprior, or a NUTS sampler that lacks the likelihood."""
     if nuts_sampler is not None:
         validation.check_choice("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)
     if reading.parts is not None and not reading.parts.hyperprior.is_proper:
@@ -207,14 +235,14 @@ def _sample_nuts(
 
 
 def _say_seconds(seconds: float, how: str, quiet: bool) -> None:
-    """Log about how long it will take."""
+    """Log a forecast of the seconds."""
     said = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
     if not quiet:
         _log.info("This takes about %s, judged by %s", said, how)
 
 
 def _report(tree: xr.DataTree, reading: Reading) -> None:
-    """Log what speaks against convergence.
+    """Log divergences, and r-hat and effective sample size where chains have not converged.
 
     Judged are the latent function, and what is unknown besides weights and bias, which can replace one
     another: single ones mix worse, and predictions do not depend on it.
@@ -230,9 +258,9 @@ def _report(tree: xr.DataTree, reading: Reading) -> None:
         more = [name for name, x in posterior.items() if not str(x.dims[-1]).endswith("basis")]
     else:
         more = [*reading.parts.nuisances, *reading.extra]
-    found = convergence(tree, more)
-    if not found.ok:
-        _log.warning("%s%s", found, _OF_SIGNS if "magnitude" in posterior else "")
+    verdict = convergence(tree, more)
+    if not verdict.ok:
+        _log.warning("%s%s", verdict, _OF_SIGNS if "magnitude" in posterior else "")
 
 
 def initial_values(

@@ -1,8 +1,7 @@
-"""One reading of a model: its pieces, recognised by the operations of its variables, never by their names."""
+"""The one reading of a PyMC model, by the operations of its variables, never by their names."""
 
 import warnings
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
 from itertools import combinations
 from threading import Lock
 from typing import Any
@@ -16,27 +15,22 @@ from pytensor import scalar
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.basic import HalfNormalRV
 
 from pcvm_pymc.core.em.widths import FeatureWidthMoves, WidthMoves
-from pcvm_pymc.core.evidence import NoisePrior
-from pcvm_pymc.core.family import check_solver, sampler_of, systems_of
-from pcvm_pymc.core.pieces.priors import typical_size
+from pcvm_pymc.core.family import check_solver, systems_of
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.row_weights import observed_rows
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.model import graphs
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.graphs import NotOfFamilyError
-from pcvm_pymc.model.names import function_names
 from pcvm_pymc.model.parts import Parts, find_parts, not_an_rbf
 from pcvm_pymc.model.priors import NUTS
-from pcvm_pymc.model.values import Value
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A model of PyMC and what was read from it: its pieces and problem, or why it is of no row of `FAMILY`.
+    """A PyMC model with its pieces and its problem, or why it is of no row of `FAMILY`.
 
     Solvers, samplers and what packs their results take this object: none reads the model again.
 
@@ -65,14 +59,8 @@ class Reading:
         """Whether a builder declared the likelihood: the name of one is among the model's data."""
         return "likelihood_name" in self.model.named_vars
 
-    @cached_property
-    def names(self) -> dict[str, str]:
-        """What the model calls the variables and data that builders call by the keys."""
-        of_parts = {} if self.parts is None else self.parts.names(self.model)
-        return function_names(self.model) | of_parts
-
     def unseen(self, solver: str) -> str:
-        """Return why a solver would not see all that is in the model; empty where it sees all.
+        """Return why a solver would leave out terms of the model; empty where it takes all.
 
         Parameters
         ----------
@@ -80,9 +68,8 @@ class Reading:
         """
         if self.parts is None or self.extra:
             return self.fault
-        if solver == "em" and not any(
-            solver in row.solvers for row in systems_of(self.parts.pieces)
-        ):
+        solvers = {name for row in systems_of(self.parts.pieces) for name in row.solvers}
+        if solver == "em" and solver not in solvers:
             # what a builder declares is refused by `problem_for`
             return "" if self.is_declared else "the model is of no row of FAMILY that EM takes"
         moved = ("noise",) if solver in ("evidence", "sampling") else ()
@@ -100,30 +87,9 @@ class Reading:
             names = [rv.name for rv in parts.precisions]
             return f"explicit precisions {names}; needed precision='marginal', {NUTS}"
         if parts is not None and parts.width is not None and solver not in ("em", "sampling"):
-            found = f"the kernel's width is a random variable, {parts.width.name!r}"
-            return f"{found}, which {solver!r} does not move; needed a number, {NUTS}"
-        if unseen := self.unseen(solver):
-            return unseen
-        if solver == "sampling" and self.noise_prior is not None:
-            return "the noise has a prior of its own"
-        return ""
-
-    @cached_property
-    def noise_prior(self) -> NoisePrior | None:
-        """The prior of an unknown noise; None for the builders' default, which counts as flat."""
-        noise = self.parts.nuisances.get("noise")
-        if noise is None:
-            return None
-        if isinstance(op := noise.owner.op, HalfNormalRV):
-            weight = self.parts.sample_weight
-            target = graphs.numbers(self.model.rvs_to_values[self.parts.observed])
-            size = typical_size(target, None if weight is None else graphs.numbers(weight))
-            if np.allclose(graphs.numbers(op.dist_params(noise.owner)[-1]), size):
-                return None
-        value, at = Value(self.model, noise), noise.type()
-        density = pm.compile([at], pm.logp(noise, at), mode="FAST_COMPILE")
-        natural = np.exp if value.transform is None else partial(value.backward, known={})
-        return NoisePrior(lambda s: float(density(s)), lambda u: float(natural(u)))
+            fault = f"the kernel's width is a random variable, {parts.width.name!r}"
+            return f"{fault}, which {solver!r} does not move; needed a number, {NUTS}"
+        return self.unseen(solver)
 
     def problem_for(self, solver: str) -> Problem:
         """Return the problem that a solver takes.
@@ -148,31 +114,9 @@ class Reading:
         problem: Problem = self.problem
         return problem
 
-    def sampler(self, method: str = "auto") -> tuple[str, str]:
-        """Return the sampler that draws the posterior, and of ``"auto"`` why, see `sampler_of`.
-
-        Parameters
-        ----------
-        method : {"auto", "gibbs", "hmc", "nuts"}
-
-        Raises
-        ------
-        ValueError
-            If the sampler that is named does not take the model.
-        """
-        if method == "nuts":  # takes any model
-            return method, ""
-        refusal = self.refusal("sampling")
-        if method == "auto":
-            return ("nuts", refusal) if refusal else sampler_of(self.problem)
-        if refusal:
-            raise ValueError(f"{refusal}; use method='nuts'")
-        check_solver(self.problem, method)
-        return method, ""
-
 
 def read(model: pm.Model | None = None) -> Reading:
-    """Read a model: its pieces, its problem, and the names of its variables.
+    """Read the pieces and the problem of a PyMC model.
 
     Parameters
     ----------
@@ -206,18 +150,15 @@ def read(model: pm.Model | None = None) -> Reading:
 
 def warn_if_counted_twice(model: pm.Model) -> None:
     """Warn where two observed variables have the same values given the same free variables."""
-    if len(model.observed_RVs) < 2:
-        return
     free = set(model.free_RVs)
-    known = [
-        (rv.name, graphs.numbers(model.rvs_to_values[rv]), free & set(ancestors([rv])))
-        for rv in model.observed_RVs
-    ]
-    for (one, values, given), (other, others, also_given) in combinations(known, 2):
-        if given & also_given and values.size > 1 and np.array_equal(values, others):
+    for rv, other in combinations(model.observed_RVs, 2):
+        values, others = (graphs.numbers(model.rvs_to_values[x]) for x in (rv, other))
+        shared = free & set(ancestors([rv])) & set(ancestors([other]))
+        if shared and values.size > 1 and np.array_equal(values, others):
             warnings.warn(
-                f"{one!r} and {other!r} observe the same data given the same variables: the data count "
-                "twice; needed one: in place of a builder pcvm_latent(X, y, ...), which has no likelihood",
+                f"{rv.name!r} and {other.name!r} observe the same data given the same variables: the data "
+                "count twice; needed one: in place of a builder pcvm_latent(X, y, ...), which has no "
+                "likelihood",
                 UserWarning,
                 stacklevel=4,
             )
@@ -227,9 +168,10 @@ def warn_if_counted_twice(model: pm.Model) -> None:
 
 
 def _width_moves(Phi: Variable, width: Variable) -> WidthMoves:
-    """Return how EM moves a kernel's width: between the smallest and the largest distance of its centres.
+    """Return the basis functions as a function of an unknown width, its bounds and its log density.
 
-    Of the distances between rows and centres, where not every centre is a row.
+    Bounds are the smallest and the largest distance of the centres; of rows and centres, where not every
+    centre is a row.
     """
     basis, n = graphs.peeled(Phi), graphs.shape_of(width)
     if not graphs.applies(basis, scalar.Exp):
@@ -243,10 +185,10 @@ def _width_moves(Phi: Variable, width: Variable) -> WidthMoves:
     else:
         distance = divided(1.0)
     at = np.linspace(0.7, 1.9, n[0]) if n else 1.7
-    found, orders = divided(at), []
+    exponent, orders = divided(at), []
     for order in (2, 1):
         wanted = np.tensordot(at ** -float(order), distance, len(n))
-        if (distance >= 0).all() and np.allclose(found, wanted, rtol=1e-12, atol=0):
+        if (distance >= 0).all() and np.allclose(exponent, wanted, rtol=1e-12, atol=0):
             orders.append(order)
     if not orders:
         raise not_an_rbf([width])
@@ -310,12 +252,12 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
 
 
 def _labels(model: pm.Model, parts: Parts) -> NDArray[Any]:
-    """Return what was observed, labels as -1. and +1."""
+    """Return the observed targets, labels of two classes as -1. and +1."""
     value = graphs.numbers(model.rvs_to_values[parts.observed])
     if parts.likelihood.targets == "numbers":
         return value.astype(float)
     classes = np.arange(max(parts.likelihood.n_scores, 2))
     if not np.isin(value, classes).all():
-        found = f"{parts.observed.name!r} has the values {np.unique(value)[:5].tolist()}"
-        raise ValueError(f"{found}; needed 0 to {classes[-1]}")
+        fault = f"{parts.observed.name!r} has the values {np.unique(value)[:5].tolist()}"
+        raise ValueError(f"{fault}; needed 0 to {classes[-1]}")
     return 2.0 * value - 1.0 if parts.likelihood.targets == "labels" else value.astype(np.int64)
