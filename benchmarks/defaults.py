@@ -29,7 +29,8 @@ from pcvm_pymc.experiments.head_to_head import (
     peers,
     stratified_draws,
 )
-from pcvm_pymc.inference.sampling import choose_method
+from pcvm_pymc.inference.sampling import sampler_for
+from pcvm_pymc.model.read import read
 
 SETS = (
     *("wisconsin_diagnostic:120", "banana:300", "heart:170", "diabetis:300", "german:300"),
@@ -50,10 +51,9 @@ _TRANSITIONS = {"hmc": 1000, "gibbs": 10_000}  # of a chain at most: what a mean
 
 def mode_and_posterior(model, X_test, y_test) -> dict[str, float]:
     """Return how a mode and a posterior predict, and whether their scales are the same."""
-    found = {"mode": find_map_em(model, progressbar=False)}
-    most = _TRANSITIONS[choose_method(model)[0]]
-    how = {"random_seed": 1, "progressbar": False, "quiet": True, "cores": 1, "max_iter": most}
-    found["posterior"] = sample(model, draws=250, **how)
+    most = _TRANSITIONS[sampler_for(read(model))[0]]
+    how = {"draws": 250, "random_seed": 1, "quiet": True, "cores": 1, "max_iter": most}
+    found = {"mode": find_map_em(model, progressbar=False), "posterior": sample(model, **how)}
     row = {}
     for name, tree in found.items():
         p = predict(tree, X_test)["predictions"]["probability"].mean(("chain", "draw")).values

@@ -264,7 +264,7 @@ def scale() -> Any:
     rates = np.geomspace(1e-4, 1e4, 25)
     for ax, (name, model) in zip(axes, models.items(), strict=True):
         posterior = sample(model, random_seed=1, progressbar=False, quiet=True)
-        mode, problem = find_map_em(model, progressbar=False), read(model)
+        mode, problem = find_map_em(model, progressbar=False), read(model).problem
         Phi, losses = RBF(float(problem.width))(X_test, model["centres"].get_value()), []
         small = 1e-3 * np.ones(Phi.shape[1]) * (1.0 if problem.sign is None else problem.sign)
         start = Start(small, 0.0)

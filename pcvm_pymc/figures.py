@@ -1,4 +1,4 @@
-"""Pictures of chosen widths and scales, and of a projection; and the style of all pictures.
+"""Figures of hyperparameter searches and projections, and the style of all figures.
 
 matplotlib is imported once one is drawn.
 """
@@ -36,7 +36,7 @@ STYLE = {
 
 
 def styled[**P, R](draw: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function that draws a figure, to use the style of the package.
+    """Decorate a function that draws a figure: it is drawn in the style of the package.
 
     Settings of the style alone are set, and put back afterwards. `matplotlib.pyplot.rc_context` would put
     back all of them: among these whether figures are shown, which a notebook sets at its first figure.
@@ -120,7 +120,7 @@ def plot_projection_path(projection: Any) -> "Figure":
     """Draw elpd per row and divergence from the reference against the number of vectors.
 
     The bars are what the choice goes by: standard errors of the difference to the best size. Sizes far
-    below the best lie outside the left picture.
+    below the best are outside the left picture.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def plot_projection_path(projection: Any) -> "Figure":
         left.errorbar(sizes, elpd, error, color=NEGATIVE, label=label, **style)
         dense = projection.reference_elpd / n
         left.axhline(dense, color="0.3", ls="--", lw=1, label=f"dense reference ({dense:.3f})")
-        # the first sizes lie far below: they would flatten what the choice is made among
+        # the first sizes are far below: they would flatten what the choice is made among
         near = elpd > elpd.max() - max(10 * error[projection.index], 0.1)
         low, high = (elpd - error)[near].min(), max((elpd + error)[near].max(), dense)
         margin = 0.1 * (high - low) + 1e-3
@@ -185,17 +185,17 @@ def plot_cells(selection: Any) -> "Figure":
     limits = {"vmin": loss.min(), "vmax": min(loss.max(), loss.min() + 0.3)}
     square: dict[str, Any] = {"s": 420 / rows, "marker": "s"}
     for axes, (name, share) in zip(grid.flat, kernels.items(), strict=False):
-        part = [not name or each.kernel_name == name for each in selection.points]
-        points = [each for each, mine in zip(selection.points, part, strict=True) if mine]
-        scales = [each.scale for each in points]
-        widths = [np.exp(np.mean(np.log(each.width))) for each in points]
+        part = [not name or point.kernel_name == name for point in selection.points]
+        points = [point for point, mine in zip(selection.points, part, strict=True) if mine]
+        scales = [point.scale for point in points]
+        widths = [np.exp(np.mean(np.log(point.width))) for point in points]
         drawn = axes.scatter(widths, scales, c=loss[part], cmap="viridis", **limits, **square)
         discs = 360 / rows * selection.weights[part] / selection.weights.max()
         axes.scatter(widths, scales, s=discs, color="white", zorder=3)
-        for width, each in zip(widths, points, strict=True):
-            if each is best:
+        for width, point in zip(widths, points, strict=True):
+            if point is best:
                 axes.scatter(
-                    [width], [each.scale], fc="none", ec=POSITIVE, lw=2, zorder=4, **square
+                    [width], [point.scale], fc="none", ec=POSITIVE, lw=2, zorder=4, **square
                 )
         axes.set(xscale="log", yscale="log", xlabel="width")
         if name:
@@ -243,22 +243,22 @@ def plot_width_criteria(selections: Iterable[Any]) -> "Figure":
     import matplotlib.pyplot as plt
 
     selections = list(selections)
-    scored = [each for each in selections if np.isfinite(each.scores).any()]
+    scored = [selection for selection in selections if np.isfinite(selection.scores).any()]
     if not scored:
         raise ValueError("nothing was scored: needed a selection by 'cv', 'evidence' or 'validity'")
     size = (7.5, 0.8 + 2.2 * len(scored))
     figure, panels = plt.subplots(len(scored), sharex=True, squeeze=False, figsize=size)
-    for axes, each in zip(panels[:, 0], scored, strict=True):
-        loss, bars = each.log_loss, None
-        if each.method == "cv" and loss.shape[1] > 1:  # a mean over folds
+    for axes, chosen in zip(panels[:, 0], scored, strict=True):
+        loss, bars = chosen.log_loss, None
+        if chosen.method == "cv" and loss.shape[1] > 1:  # a mean over folds
             # none where folds are missing: such a score is relative to the best
             bars = loss.filled(np.nan).std(axis=1, ddof=1) / np.sqrt(loss.shape[1])
-        axes.errorbar(each.widths, each.scores, bars, fmt=".-", color=NEGATIVE, elinewidth=1)
-        axes.axvline(each.width, color=POSITIVE, label=f"chosen: {each.width:.3g}")
+        axes.errorbar(chosen.widths, chosen.scores, bars, fmt=".-", color=NEGATIVE, elinewidth=1)
+        axes.axvline(chosen.width, color=POSITIVE, label=f"chosen: {chosen.width:.3g}")
         for other in selections:
             if other.method == "em":
                 axes.axvline(other.width, color="0.4", ls=":", label=f"by EM: {other.width:.3g}")
-        axes.set(ylabel=_CRITERIA[each.method])
+        axes.set(ylabel=_CRITERIA[chosen.method])
         # above the panel: within, it would cover the curve or the line
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.2)
     panels[-1, 0].set(xscale="log", xlabel="width")

@@ -190,11 +190,10 @@ def value_point(model, values):
 
 def point_of(model, state):
     """Return an EM state as a point of a model, an unknown d at unit scale."""
-    from pcvm_pymc.model.steps import PointMap  # PyMC is slow to import
+    from pcvm_pymc.model.read import read  # PyMC is slow to import
+    from pcvm_pymc.model.steps import PointMap, _em_point
 
-    at = PointMap(model)
-    rate = getattr(at.parts.hyperprior, "c", None)
-    return at.point(weight=state.weight, bias=state.bias, width=state.width, rate=rate)
+    return _em_point(PointMap(read(model)), state, state.width)
 
 
 def assert_probabilities(probability, log_probability=None, atol=1e-14):

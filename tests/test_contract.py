@@ -24,7 +24,7 @@ from pcvm_pymc.core.em import fit_em, log_posterior
 from pcvm_pymc.core.family import AUGMENTED, check_solver, sampler_of, systems_of
 from pcvm_pymc.core.pieces.kernels import KERNELS, RBF, Radial
 from pcvm_pymc.core.pieces.likelihoods import LIKELIHOODS
-from pcvm_pymc.inference.sampling import choose_method
+from pcvm_pymc.inference.sampling import sampler_for
 from pcvm_pymc.model.build import build
 from pcvm_pymc.model.read import read
 from pcvm_pymc.model.steps import PointMap
@@ -76,7 +76,7 @@ def model_of(key, likelihood, prior, **kwargs):
 @cache
 def problem_of(key, likelihood, prior):
     """Return what is read off a model, each once."""
-    return read(model_of(key, likelihood, prior))
+    return read(model_of(key, likelihood, prior)).problem
 
 
 def piece_of(name):
@@ -215,10 +215,10 @@ def fitted(key, likelihood, prior, **kwargs):
 @every_case
 def test_the_cores_log_posterior_is_the_models(key, likelihood, prior):
     model = model_of(key, likelihood, prior)
-    problem = read(model)
+    problem = read(model).problem
     assert pcvm.FAMILY[key] in systems_of(problem)
     weight, bias = random_point(problem, np.random.default_rng(4))
-    point = PointMap(model).point(weight=weight, bias=bias, width=problem.width)
+    point = PointMap(read(model)).point(weight=weight, bias=bias, width=problem.width)
     found = model.compile_logp(jacobian=False, mode="FAST_COMPILE")(point)
     wanted = log_posterior(problem, weight, bias, problem.Phi @ weight + bias)
     assert found == pytest.approx(wanted, rel=1e-12, abs=1e-8)
@@ -247,7 +247,7 @@ def test_solvers_that_no_row_of_the_pieces_allows_are_refused_by_name(key, likel
 @every_em_case
 @pytest.mark.parametrize("update", ["newton", "em"])
 def test_em_is_monotone_and_ends_at_a_kkt_point(key, likelihood, prior, update):
-    problem = read(model_of(key, likelihood, prior, basis=None))
+    problem = read(model_of(key, likelihood, prior, basis=None)).problem
     result = fit_em(problem, None, pcvm.EMOptions(update=update, tol=1e-8, max_iter=60_000))
     assert_monotone(result.trace.log_posterior[1:])
     assert result.status is pcvm.Status.CONVERGED
@@ -265,7 +265,7 @@ def test_em_is_monotone_and_ends_at_a_kkt_point(key, likelihood, prior, update):
 def test_em_on_a_model_is_that_of_the_core_and_its_value_the_models(key, likelihood, prior):
     model = model_of(key, likelihood, prior)
     result = pcvm.find_map_em(model, progressbar=False)
-    alone = fit_em(read(model))
+    alone = fit_em(read(model).problem)
     np.testing.assert_allclose(result["posterior"]["weight"].values[0, 0], alone.weight, atol=1e-12)
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     value = result["optimizer_result"]["log_posterior"].item()
@@ -359,7 +359,7 @@ def draws_of(key, likelihood, prior, **options):
     bias = posterior["bias"].transpose("draw", ...).values
     latent = np.stack([RBF(WIDTH)(X, X) @ weight[i] + bias[i] for i in rows])
     np.testing.assert_allclose(posterior["latent"].transpose("draw", "obs", ...), latent, atol=1e-8)
-    piece, target = piece_of(likelihood), read(model, "sampling").label
+    piece, target = piece_of(likelihood), read(model).problem_for("sampling").label
     (found,) = tree["log_likelihood"].to_dataset().isel(chain=0).data_vars.values()
     wanted = np.stack([piece.log_density(each, target) for each in latent])
     np.testing.assert_allclose(found.transpose("draw", "obs"), wanted, rtol=1e-5, atol=1e-7)
@@ -373,7 +373,7 @@ def test_every_row_samples_by_itself_and_other_methods_are_refused_by_name(key, 
     row, model = pcvm.FAMILY[key], model_of(key, likelihood, prior)
     by_gibbs = row.signs is not None and likelihood in AUGMENTED and prior == "gamma"
     best = "gibbs" if by_gibbs else "hmc" if row.signs is None else "nuts"
-    assert choose_method(model)[0] == best
+    assert sampler_for(read(model))[0] == best
     for method in ("gibbs", "hmc"):
         if method == best or by_gibbs:
             tree = draws_of(key, likelihood, prior, method=method, max_iter=60)

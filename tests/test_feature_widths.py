@@ -92,7 +92,7 @@ def test_a_model_of_known_widths_remembers_them():
     found = pcvm.predict(result, X[:4])["predictions"]["latent"].values[0, 0]
     np.testing.assert_allclose(found, result["posterior"]["latent"].values[0, 0, :4], atol=1e-10)
     estimator = pcvm.PCVMClassifier(
-        width=[1.0, 3.0, 2.0], hyperprior=read(model, "em").given().hyperprior
+        width=[1.0, 3.0, 2.0], hyperprior=read(model).problem_for("em").given().hyperprior
     )
     again = clone(estimator).fit(X, LABEL)
     np.testing.assert_allclose(again.decision_function(X[:4]), found, atol=1e-5)
@@ -101,7 +101,7 @@ def test_a_model_of_known_widths_remembers_them():
 
 def test_a_prior_on_the_widths_under_em_and_nuts():
     model = pcvm.pcvm_model(X[:24], LABEL[:24], width=pm.LogNormal.dist(0.0, 1.0, shape=3))
-    problem = read(model, "em")
+    problem = read(model).problem_for("em")
     assert problem.width.shape == (3,)
     assert map_result(model)["posterior"]["width"].dims[2:] == ("feature",)
     alone = fit_em(problem.given())

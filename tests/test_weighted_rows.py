@@ -243,7 +243,7 @@ def test_pieces_are_read_from_operations():
         f = pm.math.dot(np.exp(-np.square(X[:, :1] - CENTRES[:, 0])), weight) + bias
         WeightedStudentT("z", 4.0, f, 0.3, TIMES, observed=NUMBER)
     assert find_parts(by_hand).likelihood.name == "student-t"
-    problem = read(by_hand, "evidence")
+    problem = read(by_hand).problem_for("evidence")
     np.testing.assert_array_equal(problem.row_weight, TIMES)
 
 

@@ -124,8 +124,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # imported here: `pcvm compare --help` does not wait for PyMC
         module, function = options.command.run
         run = getattr(import_module(f"pcvm_pymc.{module}"), function)
-        given = {name: each for name, each in vars(options).items() if isinstance(each, Path)}
-        vars(options).update({name: as_path(each, name) for name, each in given.items()})
+        given = {name: value for name, value in vars(options).items() if isinstance(value, Path)}
+        vars(options).update({name: as_path(path, name) for name, path in given.items()})
         return run(options, Console()) or 0
     except (UsageError, StoreError, OSError, MemoryError) as error:
         print(f"pcvm: error: {first_line(error)}", file=sys.stderr)  # noqa: T201

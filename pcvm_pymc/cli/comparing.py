@@ -39,7 +39,7 @@ _COLUMNS = {  # heading, factor and digits of what is printed
 
 
 class Rows(NamedTuple):
-    """A table with labels, and what is said of it."""
+    """Features and labels of a table, its name, and a description for the report."""
 
     X: Any
     y: np.ndarray
@@ -88,7 +88,7 @@ class Scored:
         self.scores.append({"classifier": name, "split": split, **measures})
 
     def write(self) -> None:
-        """Write the tables, so that what is finished stays when the rest is stopped."""
+        """Write the tables of all splits that are finished, which an interrupt then leaves."""
         from pcvm_pymc.experiments.head_to_head import over_splits
 
         for name, table in zip(_TABLES, over_splits(self.scores), strict=True):
@@ -148,7 +148,7 @@ def compare(options: argparse.Namespace, console: Console) -> None:
 def _splits(
     rows: Rows, n_train: int, n_test: int, options: argparse.Namespace
 ) -> tuple[list[Any], list[Any]]:
-    """Return training and test part of each split: tables, and these as numbers alone."""
+    """Return the training and test part of each split, as tables and with categories as indicators."""
     from pcvm_pymc.experiments.head_to_head import stratified_draws, with_indicators
 
     splits = stratified_draws(rows.X, rows.y, n_train, n_test, seed=options.seed)
@@ -156,7 +156,7 @@ def _splits(
         tables = [next(splits) for _ in range(options.splits)]
     except ValueError as error:  # a class whose rows are all equal
         raise UsageError(f"no split with equal rows on one side: {error}") from None
-    return tables, [with_indicators(each) for each in tables]
+    return tables, [with_indicators(table) for table in tables]
 
 
 # --- fits --------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def _fit_posteriors(scored: Scored, parts: list[Any]) -> list[Any]:
     from pcvm_pymc.inference.estimates import find_map_em
     from pcvm_pymc.inference.storing import save
 
-    options, found = scored.options, list[Any]()
+    options, results = scored.options, list[Any]()
     length = {"draws": options.draws, "tune": options.draws, "chains": options.chains}
     with scored.console.status("compiling the sampler"):  # no posterior's seconds contain it
         X, y, *_ = parts[0]
@@ -206,12 +206,12 @@ def _fit_posteriors(scored: Scored, parts: list[Any]) -> list[Any]:
             rival = comparison.Rival(compared.probability[_POSTERIOR], vectors, seconds)
             scored.add(_POSTERIOR, split, rival)
         scored.posteriors.append(compared)
-        if not found:
-            found = [find_map_em(model, progressbar=False), posterior]
-            for name, result in zip(("map", "posterior"), found, strict=True):
+        if not results:
+            results = [find_map_em(model, progressbar=False), posterior]
+            for name, result in zip(("map", "posterior"), results, strict=True):
                 save(result, scored.out / f"{name}.zarr")
         scored.write()
-    return found
+    return results
 
 
 def _sampled(X: Any, y: Any, seed: int, width: Any, **length: int) -> tuple[Any, Any]:
@@ -242,12 +242,12 @@ def draw(scored: Scored, mode: Any, posterior: Any, split: Any, features: tuple[
     n_splits, n_classes = len(scored.posteriors), len(scored.classes)
     label = np.concatenate(scored.labels[:n_splits])
     probability = {
-        name: np.concatenate([each[split] for split in range(n_splits)])
-        for name, each in scored.probability.items()
+        name: np.concatenate([by_split[split] for split in range(n_splits)])
+        for name, by_split in scored.probability.items()
     }
     if n_classes > 2:  # drawn together, each class against the rest
         label = (label[:, None] == np.arange(n_classes)).astype(int).ravel()
-        probability = {name: each.ravel() for name, each in probability.items()}
+        probability = {name: values.ravel() for name, values in probability.items()}
     figures = {
         "reliability": plots.plot_calibration(label, probability),
         "weights": plots.plot_weights(mode, posterior),
@@ -287,7 +287,7 @@ def _check_numbers(options: argparse.Namespace) -> None:
 
 
 def _read(options: argparse.Namespace) -> Rows:
-    """Return the rows of a file, or those of an example."""
+    """Return the features and labels of a csv file, by default those of the example."""
     if options.file is None:
         from sklearn.datasets import load_breast_cancer
 
@@ -305,7 +305,7 @@ def _read(options: argparse.Namespace) -> Rows:
 
 
 def _sizes(rows: Rows, options: argparse.Namespace) -> tuple[int, int]:
-    """Return how many rows are trained and tested on."""
+    """Return the numbers of training and test rows."""
     n, size = len(rows.X), options.test_size
     if size is None:
         size = 0.3 if options.file else n - _EXAMPLE_TRAINING_ROWS
@@ -324,7 +324,7 @@ def _sizes(rows: Rows, options: argparse.Namespace) -> tuple[int, int]:
 
 
 def _output_folder(options: argparse.Namespace, stack: ExitStack) -> Path:
-    """Return the output folder, made and locked; one with anything in it is only used with --force."""
+    """Make the output folder, lock it and return it; a folder that is not empty needs --force."""
     path: Path = options.out
     if path.exists() and not path.is_dir():
         raise UsageError(f"--out {path} is a file; needed a folder")
@@ -333,7 +333,7 @@ def _output_folder(options: argparse.Namespace, stack: ExitStack) -> Path:
             f"--out {path} has something in it; use --force to write over it, or another folder"
         )
     stack.enter_context(alone_in(path))
-    for name in (*(f"{each}.csv" for each in _TABLES), *PICTURES):  # of an earlier run
+    for name in (*(f"{table}.csv" for table in _TABLES), *PICTURES):  # of an earlier run
         (path / name).unlink(missing_ok=True)
     return path
 
@@ -354,7 +354,7 @@ def _table(scored: Scored) -> Table:
         table.add_column(f"{heading}\n{below}", justify="right", no_wrap=True)
     for name, row in mean.iterrows():
         is_first, n_splits = name == mean.index[0], int(row["splits"])
-        counts = "/".join(f"{row[f'log loss {each}']:.0f}" for each in ("won", "drawn", "lost"))
+        counts = "/".join(f"{row[f'log loss {end}']:.0f}" for end in ("won", "drawn", "lost"))
         below = f"  {n_splits} split{'s' * (n_splits > 1)}" + f": {counts}" * (not is_first)
         cells = [f"{escape(str(name))}\n{below}"]
         for key, (_, factor, digits) in _COLUMNS.items():
@@ -373,8 +373,8 @@ def _table(scored: Scored) -> Table:
 def _report(scored: Scored) -> None:
     """Print the table, how to read it, and one verdict on all chains."""
     scored.console.print(_table(scored))
-    chains = [each.convergence[_POSTERIOR] for each in scored.posteriors]
-    made = [each.table.loc[_POSTERIOR] for each in scored.posteriors]
+    chains = [compared.convergence[_POSTERIOR] for compared in scored.posteriors]
+    made = [compared.table.loc[_POSTERIOR] for compared in scored.posteriors]
     scored.console.print(
         "Second lines: minus the first row on the splits that both ran on, ± standard error; won, drawn and "
         "lost are these splits by log loss. In brackets: a mean over fewer splits than the first row's.\n"
@@ -385,9 +385,9 @@ def _report(scored: Scored) -> None:
         style="dim",
     )
     colour, word = "green", "converged"
-    if not all(each.ok for each in chains):
+    if not all(chain.ok for chain in chains):
         colour, word = "red", "NOT converged (use a larger --draws)"
-    rhat, ess = max(each.rhat for each in chains), min(each.ess for each in chains)
+    rhat, ess = max(chain.rhat for chain in chains), min(chain.ess for chain in chains)
     scored.console.print(
         f"Gibbs sampling, {len(chains)} posterior{'s' * (len(chains) > 1)}: [{colour}]{word}; latent "
         f"function: worst r-hat {rhat:.3f}, smallest ESS {ess:.0f}[/{colour}]. Median width and scale of "

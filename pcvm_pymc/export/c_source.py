@@ -108,7 +108,7 @@ def to_c(model: Any, name: str | None = None, *, return_std: bool = False) -> st
         n_scores=len(few.weight),
         n_ranks=len(few.ranks),
         n_classes=0 if few.classes is None else len(few.classes),
-        arrays="".join(_array(each, values) for each, values in arrays.items()),
+        arrays="".join(_array(array, values) for array, values in arrays.items()),
         unit=repr(UNIT),
         term=_C_TERMS[few.kernel.order],
         profile=_C_PROFILES[few.kernel.name],
@@ -122,7 +122,7 @@ def to_c(model: Any, name: str | None = None, *, return_std: bool = False) -> st
 
 
 def _arrays(few: FewVectors, scaler: Any) -> dict[str, NDArray[Any]]:
-    """Return the numbers of a program, by their names."""
+    """Return the constant arrays of the C program, by their names in it."""
     arrays = {"centre": few.centres, "width": few.width, "weight": few.weight, **few.columns}
     if scaler is not None:
         arrays["mean"] = np.zeros(few.n_features) + (scaler.mean_ if scaler.with_mean else 0.0)
@@ -138,22 +138,22 @@ def _arrays(few: FewVectors, scaler: Any) -> dict[str, NDArray[Any]]:
 
 
 def _comment(few: FewVectors) -> list[str]:
-    """Return what the comment of the source says of features and outputs, codes of levels among them."""
+    """Return the lines of the comment on features, codes of categories and outputs."""
     missing = "; NaN is a missing one (compile without -ffast-math)" if few.columns else ""
     lines = [f"x: {few.n_features} features{missing}."]
     for j, levels in few.words.items():
-        lines += [f"x[{j}] = {c}: the level {_escaped(each)}." for c, each in enumerate(levels)]
+        lines += [f"x[{j}] = {c}: the level {_escaped(level)}." for c, level in enumerate(levels)]
         lines.append(f"x[{j}] = any other number: an unknown level.")
     if few.classes is not None:
         classes = enumerate(few.classes.tolist())
-        lines += [f"p[{c}]: that of {_escaped(each)}, is written." for c, each in classes]
+        lines += [f"p[{c}]: that of {_escaped(value)}, is written." for c, value in classes]
     elif few.covariance is not None:
         lines.append("std: its standard deviation, noise included, is written.")
     return lines
 
 
 def _scaler_and_last(model: Any) -> tuple[StandardScaler | None, Any]:
-    """Return the scaler of a pipeline of two steps and its last step; other models themselves."""
+    """Return the StandardScaler before an estimator, or None, and the estimator."""
     if isinstance(model, Pipeline) and len(model) == 2 and isinstance(model[0], StandardScaler):
         check_is_fitted(model[0])
         return model[0], model[-1]
@@ -161,7 +161,7 @@ def _scaler_and_last(model: Any) -> tuple[StandardScaler | None, Any]:
 
 
 def _escaped(value: Any) -> str:
-    """Return a value as a comment can have it: in one line, without its end."""
+    """Return a value as text for a C comment: one line that cannot end the comment."""
     words = " ".join(ascii(value).splitlines())
     return words.replace("*", "\\x2a").replace("@", "\\x40")
 

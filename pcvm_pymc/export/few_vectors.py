@@ -1,4 +1,4 @@
-"""The numbers that an export consists of: centres, widths and weights of a fitted model."""
+"""Parameters of a fitted estimator for an export: centres, widths, weights and link."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ LIKELIHOODS = "probit", "logit", "label noise", "multinomial probit", "normal", 
 
 @dataclass(frozen=True)
 class FewVectors:
-    """The numbers that a model's predictions are computed from.
+    """Parameters that an estimator of few vectors predicts from.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class FewVectors:
 
 
 def few_vectors_of(model: Any, return_std: bool, remedy: str = "") -> FewVectors:
-    """Return centres, weights and link of a fitted estimator of this package.
+    """Return the parameters of a fitted estimator of this package for an export.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def few_vectors_of(model: Any, return_std: bool, remedy: str = "") -> FewVectors
         )
     width, ranks = np.asarray(kernel.width, dtype=float), {}
     if isinstance(kernel, Viewed) and not (kernel.view.codes or len(kernel.view.without)):
-        ranks = {j: each.line() for j, each in kernel.view.ranks.items()}
+        ranks = {j: rank.line() for j, rank in kernel.view.ranks.items()}
         kernel, centres = kernel.kernel, kernel.view(centres)
     if isinstance(kernel, PerCentre):
         kernel, width = kernel.kernel, width.reshape(len(centres), -1)
@@ -93,9 +93,7 @@ def few_vectors_of(model: Any, return_std: bool, remedy: str = "") -> FewVectors
             "distance in units of the width"
         )
     numbers, levels = likelihood.targets == "numbers", model._levels_.of_feature
-    words = {
-        j: each for j, each in levels.items() if not all(isinstance(v, Real) for v in each.tolist())
-    }
+    words = {j: x for j, x in levels.items() if not all(isinstance(v, Real) for v in x.tolist())}
     if return_std and (not numbers or "_process_" in vars(model)):
         raise ValueError(
             f"return_std=True needs a fitted RVMRegressor(std='weights'); found {shown(model)}"
@@ -116,24 +114,24 @@ def few_vectors_of(model: Any, return_std: bool, remedy: str = "") -> FewVectors
 
 
 def _columns(encoding: Any, levels: Any, words: Any) -> dict[str, NDArray[Any]]:
-    """Return what the columns of an encoding are, as `FewVectors` has them."""
+    """Return feature, kind, level and median of each encoded column, as `FewVectors` has them."""
     if encoding is None:
         return {}
-    code = np.array([each.level for each in encoding.columns], dtype=float)  # NaN of None, too
+    code = np.array([column.level for column in encoding.columns], dtype=float)  # NaN of None, too
     level = np.where(code == UNKNOWN, np.inf, code)
     for j in set(levels) - set(words):
         known = (encoding.features == j) & (code >= 0)
         level[known] = levels[j][code[known].astype(int)].astype(float)
     return {
         "feature": encoding.features,
-        "is_number": np.array([each.level is None for each in encoding.columns]),
+        "is_number": np.array([column.level is None for column in encoding.columns]),
         "level": level,
-        "median": np.array([each.median for each in encoding.columns]),
+        "median": np.array([column.median for column in encoding.columns]),
     }
 
 
 def _check_vectors(model: Any, remedy: str) -> None:
-    """Raise unless a fitted model predicts by vectors of its own."""
+    """Raise unless a fitted estimator predicts from few vectors: not an average, nor a posterior."""
     name = type(model).__name__
     if not hasattr(model, "_likelihood_"):
         raise ValueError(f"{name} is no estimator of this package; {remedy}")

@@ -1,4 +1,4 @@
-"""Models of few vectors in ONNX, by converters for skl2onnx, which exports what is around them itself."""
+"""Converters of our estimators for skl2onnx, which exports pipelines and searches around them."""
 
 import json
 from dataclasses import replace
@@ -74,7 +74,7 @@ def to_onnx(model: Any, *, return_std: bool = False) -> Any:
         target_opset=OPSET,
     )
     if few.words:
-        levels = {str(j): each.tolist() for j, each in few.words.items()}
+        levels = {str(j): values.tolist() for j, values in few.words.items()}
         helper.set_model_props(made, {"levels": json.dumps(levels, default=str)})
     return made
 
@@ -123,9 +123,9 @@ def register_onnx() -> None:
     # those of scikit-learn's own classifiers
     options = {"zipmap": [*both, "columns"], "nocl": both, "output_class_labels": both}
     several = MPCVMClassifier, MRVMClassifier
-    for each in (PCVMClassifier, SparseProbitClassifier, RVMClassifier, *several):
-        name = f"Pcvm{each.__name__}"
-        update_registered_converter(each, name, shapes, _convert, options=options)
+    for estimator in (PCVMClassifier, SparseProbitClassifier, RVMClassifier, *several):
+        name = f"Pcvm{estimator.__name__}"
+        update_registered_converter(estimator, name, shapes, _convert, options=options)
     update_registered_converter(
         RVMRegressor, _REGRESSION, _shapes, _convert, parser=_parse, options={"return_std": both}
     )
@@ -134,7 +134,7 @@ def register_onnx() -> None:
 
 
 def _parse(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> Any:
-    """Return the outputs of a regression: the mean, and as an option the standard deviation."""
+    """Declare the outputs of a regression for skl2onnx: mean and, as an option, standard deviation."""
     from skl2onnx.common.data_types import guess_tensor_type
 
     operator = scope.declare_local_operator(_REGRESSION, model)
@@ -148,8 +148,8 @@ def _parse(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> A
 
 def _shapes(operator: Any) -> None:
     """Set the shapes of the outputs of a regression."""
-    for each in operator.outputs:
-        each.type.shape = [operator.inputs[0].get_first_dimension(), 1]
+    for output in operator.outputs:
+        output.type.shape = [operator.inputs[0].get_first_dimension(), 1]
 
 
 def _convert(scope: Any, operator: Any, container: Any) -> None:
@@ -165,7 +165,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     if not is_regression:  # the option `nocl` numbers them
         classes = get_label_classes(scope, operator.raw_operator).tolist()
         kind = object if isinstance(classes[0], str) else np.int64
-        coded = [each.encode() if kind is object else each for each in classes]
+        coded = [value.encode() if kind is object else value for value in classes]
         few = replace(few, classes=np.array(coded, dtype=kind))
     x = _input(scope, operator, container).op("Cast", to=TensorProto.DOUBLE)
     for node, output in zip(predictions(x, few), outputs, strict=True):
@@ -174,7 +174,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
 
 
 def _convert_imputer(scope: Any, operator: Any, container: Any) -> None:
-    """Append the nodes of an imputer of doubles; skl2onnx has those of other ones."""
+    """Append the nodes of a SimpleImputer in double precision; skl2onnx converts the others."""
     from skl2onnx.common.data_types import DoubleTensorType
     from skl2onnx.operator_converters.imputer_op import convert_sklearn_imputer
 
@@ -190,7 +190,7 @@ def _convert_imputer(scope: Any, operator: Any, container: Any) -> None:
 
 
 def _input(scope: Any, operator: Any, container: Any) -> Node:
-    """Return the input of an operator, several side by side."""
+    """Return the input of an operator, several inputs concatenated."""
     from skl2onnx.operator_converters.common import concatenate_variables
 
     return Node(scope, container, concatenate_variables(scope, operator.inputs, container))

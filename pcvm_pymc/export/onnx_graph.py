@@ -39,9 +39,9 @@ class Node:
         self.scope, self.container, self.name = scope, container, name
 
     def op(self, kind: str, *others: Any, **attributes: Any) -> "Node":
-        """Return the output of an operation on this one and others."""
-        given = [each if isinstance(each, Node) else self.constant(each) for each in others]
-        inputs, name = [each.name for each in (self, *given)], self._new_name(kind)
+        """Append an operation on this tensor and others; return its output."""
+        given = [x if isinstance(x, Node) else self.constant(x) for x in others]
+        inputs, name = [node.name for node in (self, *given)], self._new_name(kind)
         self.container.add_node(kind, inputs, name, name=name, **attributes)
         return Node(self.scope, self.container, name)
 
@@ -125,15 +125,15 @@ def _encoded(x: Node, columns: Mapping[str, NDArray[Any]]) -> Node:
 
 
 def _ranked(columns: Node, ranks: Mapping[int, tuple[Array, Array]], n_columns: int) -> Node:
-    """Return columns of which some become ranks: sums of pieces that are constant outside their knots."""
-    found = columns
+    """Return the columns with some mapped to ranks, by a piecewise linear function of knots and scores."""
+    ranked = columns
     for k, (knots, scores) in ranks.items():
         low, high = np.r_[-_LARGEST, knots[1:-1]], np.r_[knots[1:-1], _LARGEST]
         slope = np.diff(scores) / np.diff(knots)
         piece = columns.op("Gather", [k], axis=1).op("Max", low).op("Min", high) - knots[:-1]
         score = (piece * slope).op("ReduceSum", [1], keepdims=1) + scores[0]
-        found = found.constant(np.arange(n_columns) == k).op("Where", score, found)
-    return found
+        ranked = ranked.constant(np.arange(n_columns) == k).op("Where", score, ranked)
+    return ranked
 
 
 def _probability(latent: Node, few: FewVectors) -> Node:

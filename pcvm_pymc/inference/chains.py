@@ -1,4 +1,4 @@
-"""Chains of either sampler, run in rounds until they converge."""
+"""Markov chains by Gibbs sampling or Hamiltonian Monte Carlo, run in rounds until they converge."""
 
 import time
 from collections.abc import Callable
@@ -46,7 +46,7 @@ class Run:
         return self.draws * -(-_JUDGED // (self.chains * self.draws))
 
     def start(self, problem: Problem, rng: np.random.Generator) -> GibbsChains | HamiltonianChains:
-        """Return chains at their start."""
+        """Initialise the chains of the sampler."""
         if self.method == "gibbs":
             return GibbsChains(GibbsProblem.of(problem), rng, self.chains, self.cores)
         return HamiltonianChains(LogPosterior(problem), rng, self.chains)
@@ -54,7 +54,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Drawn:
-    """States that all chains have drawn, shapes begin with (n_chains, n_states).
+    """States of all chains after warm-up; shapes begin with (n_chains, n_states).
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Drawn:
 
 
 def seconds_of(problem: Problem, run: Run, n_times: int) -> float:
-    """Return the seconds of an iteration of all chains; the first of so many times compiles."""
+    """Time some iterations; return the median seconds of one iteration of all chains."""
     chains, times = run.start(problem, np.random.default_rng(0)), [time.perf_counter()]
     for _ in range(n_times):
         chains.draw(1, _TIMED)
@@ -143,7 +143,7 @@ def run_chains(problem: Problem, run: Run, rng: np.random.Generator) -> Drawn:
 def _joined(
     kept: list[tuple[Values, dict[str, Array]]], some: Callable[[Array], Array] = lambda x: x
 ) -> tuple[Values, dict[str, Array]]:
-    """Return states of all blocks, or some of them."""
+    """Concatenate the states of all blocks, or some states of each."""
     values, statistics = zip(*kept, strict=True)
     fields: Any = zip(*values, strict=True)
     joined: Any = (None if x[0] is None else some(np.concatenate(x, axis=1)) for x in fields)
@@ -156,7 +156,7 @@ def _joined(
 def _drawn(
     problem: Problem, kept: list[Any], every: int, *, step: int, n_iter: int, is_whole: bool = True
 ) -> Drawn:
-    """Return the states of all blocks, as many as make draws."""
+    """Return the states of all blocks as `Drawn`, a whole number of states for each draw."""
     n = sum(values.rate.shape[1] for values, _ in kept)
     some = max(n // every * every, min(n, 1))
     values, statistics = _joined(kept, lambda x: x[:, :some])

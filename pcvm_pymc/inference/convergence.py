@@ -12,13 +12,13 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.inference.names import under_our_names
 
 _MOST_RHAT, _LEAST_ESS = 1.01, 400
-#: of a model of the family, beside what its likelihood has of its own; single weights are not identified
+#: of a model of the family, in addition to parameters of its likelihood; single weights are not identified
 GATED = ("latent", "width")
 
 
 @dataclass(frozen=True)
 class Convergence:
-    """What the chains say about the latent function, an unknown width and parameters of the likelihood.
+    """r-hat, effective sample size and divergences of latent function, width and likelihood parameters.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Convergence:
         else:
             verdict = "converged"
         noun = "divergence" if self.divergences == 1 else "divergences"
-        what = ", ".join("latent function" if each == "latent" else each for each in self.names)
+        what = ", ".join("latent function" if name == "latent" else name for name in self.names)
         return (
             f"{verdict} ({self.divergences} {noun} in {self.n_draws} draws; {what}: "
             f"worst r-hat {self.rhat:.3f}, smallest ESS {self.ess:.0f})"
@@ -84,13 +84,13 @@ def judge(draws: Mapping[str, Array], divergences: int = 0) -> Convergence:
 
 
 def convergence(tree: xr.DataTree, more: Sequence[str] = ()) -> Convergence:
-    """Return the convergence of a posterior, judged by what its predictions are made of.
+    """Return the convergence of a posterior's latent function, its width and further variables.
 
     Parameters
     ----------
     tree : DataTree
     more : sequence of str
-        Further variables of the group ``posterior``, beside the latent function and a width.
+        Further variables of the group ``posterior``, in addition to the latent function and a width.
     """
     posterior = under_our_names(tree)["posterior"].to_dataset().transpose("chain", "draw", ...)
     stats: Any = tree.get("sample_stats", {})  # an approximation's draws are independent
@@ -101,7 +101,7 @@ def convergence(tree: xr.DataTree, more: Sequence[str] = ()) -> Convergence:
 
 @contextmanager
 def keeping(draws: Any) -> Iterator[None]:
-    """Hand draws back with whatever is raised after them: in the attribute ``draws`` of the error."""
+    """Keep draws when later code raises: in the attribute ``draws`` of the error."""
     try:
         yield
     except BaseException as error:

@@ -26,7 +26,7 @@ class Result(xr.DataTree):
 
 
 def overview(tree: xr.DataTree) -> pd.DataFrame:
-    """Return what a mode or posterior tells first, a row each; of predictions their means over the draws.
+    """Return a summary table of a mode or posterior; of predictions their means over the draws.
 
     How it was made, whether it converged, and each variable or constant that is one number, of draws as mean
     and standard deviation. Empty where a tree is neither.

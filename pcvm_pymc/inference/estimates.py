@@ -2,8 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -14,26 +13,27 @@ from pytensor.tensor.random.basic import HalfNormalRV
 
 from pcvm_pymc.core import evidence as core
 from pcvm_pymc.core.em import EMOptions, EMState, Start, fit_em
-from pcvm_pymc.core.em.own_terms import OwnState, fit_own_terms
+from pcvm_pymc.core.em.own_terms import OwnResult, OwnState, fit_own_terms
 from pcvm_pymc.core.family import systems_of
 from pcvm_pymc.core.marginal import fit_hyperparameters, fit_own_hyperparameters
 from pcvm_pymc.core.pieces import validation
 from pcvm_pymc.core.pieces.priors import typical_size
-from pcvm_pymc.core.problem import EMResult, Ended, Problem
+from pcvm_pymc.core.problem import EMResult, Ended
 from pcvm_pymc.inference.progress import progress_bars
 from pcvm_pymc.inference.results import own_values, pack_point, point_values
-from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.graphs import numbers
-from pcvm_pymc.model.parts import Parts, find_parts, parts_of
-from pcvm_pymc.model.read import read, warn_if_counted_twice
-from pcvm_pymc.model.terms import OwnTerms, read_any
+from pcvm_pymc.model.read import Reading, read
+from pcvm_pymc.model.terms import own_terms
 from pcvm_pymc.model.values import Value
 
 _log = logging.getLogger(__name__)
 
+#: values of the group ``posterior``, EM's result, and further numbers of ``optimizer_result``
+type Mode = tuple[Any, EMResult | OwnResult, dict[str, Any]]
+
 
 def timed[T: Ended](solve: Callable[[], T], what: str) -> tuple[T, float]:
-    """Return a solver's result and its seconds; warn if it did not converge."""
+    """Run a solver; return its result and its seconds. Log a warning if it did not converge."""
     began = time.perf_counter()
     result = solve()
     seconds = time.perf_counter() - began
@@ -53,7 +53,7 @@ def find_map_em(
     start: Start | None = None,
     progressbar: bool = True,
 ) -> xr.DataTree:
-    """Find the maximum a posteriori point of a model by EM: of the family, or with terms of its own.
+    """Find the maximum a posteriori point of a model by EM; the model may have user-defined terms.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def find_map_em(
         density of the logarithms, weights and bias integrated out by Laplace's approximation. Under signs of
         labels the posterior's scale is far too small for a mode; there it is chosen by leave-one-out, as by
         `select`. Weights are the mode given it. ``"given"`` leaves the scale at one, ``rate = c``, as in the
-        papers' protocols. In a model with terms of one's own that of a function with signs always stays
+        papers' protocols. In a model with user-defined terms that of a function with signs always stays
         there. A width that is not estimated so moves with the weights, by the corrected eq. 10.
     options : EMOptions, optional
         Default: ``EMOptions()``.
@@ -114,70 +114,77 @@ def find_map_em(
     >>> result["optimizer_result"]["status"].item()
     'CONVERGED'
     """
-    model = as_model(model)
     validation.check_instance("options", options, EMOptions, "EMOptions", optional=True)
     validation.check_instance("start", start, Start, "a Start", optional=True)
     validation.check_flag("progressbar", progressbar)
     validation.check_choice("hyperparameters", hyperparameters, ("estimated", "given"))
     options = EMOptions() if options is None else options
     options.check_in_memory()
-    parts, estimated = parts_of(model), hyperparameters == "estimated"
-    problem: Any = read_any(model, options, parts)
-    solve: Callable[..., Any]
-    if parts is None or isinstance(problem, OwnTerms):
-        if start is not None:
-            raise ValueError("start is for models without own terms; needed initval= of variables")
-        warn_if_counted_twice(model)
-        own = fit_own_hyperparameters if estimated else fit_own_terms
-        solve = partial(own, problem.problem, problem.first)
-    elif estimated:
-        row = parts.basis_row(problem) if problem.is_signed else None
+    reading, estimated = read(model), hyperparameters == "estimated"
+    if reading.unseen("em"):  # more than a row of FAMILY
+        values, result, how = _own_mode(reading, options, start, estimated, progressbar)
+    else:
+        values, result, how = _row_mode(reading, options, start, estimated, progressbar)
+    return pack_point(reading, values, result, {}, trace="em_trace", **how)
+
+
+def _row_mode(
+    reading: Reading, options: EMOptions, start: Start | None, estimated: bool, progressbar: bool
+) -> Mode:
+    """Find the mode of a model of a row of `FAMILY`: values, EM's result, and how it was found."""
+    problem = reading.problem_for("em")
+    solve = partial(fit_em, problem.given(), start)
+    if estimated:
+        row = reading.parts.basis_row(problem) if problem.is_signed else None
         solve = partial(fit_hyperparameters, problem, start, basis_row=row)
-    else:
-        solve = partial(fit_em, problem.given(), start)
-    result: Any
-    with _em_progress(options, progressbar) as report:
-        result, seconds = timed(lambda: solve(options, report), "EM")
-    if parts is None or isinstance(problem, OwnTerms):
-        values, n_active = own_values(model, problem.point(result.values)), result.n_active
-        method = "EM, and gradient steps for the terms of one's own"
-    else:
-        more = _other_values(parts, problem, result)
-        values = point_values(model, parts, problem, result, more)
-        method, n_active = f"EM ({options.update})", np.count_nonzero(result.weight)
-    how = {"n_active": n_active, "method": method, "seconds": seconds, **result.criterion}
-    return pack_point(model, parts, values, result, {}, trace="em_trace", **how)
-
-
-def _other_values(parts: Parts, problem: Problem, result: EMResult) -> dict[str, Any]:
-    """Return the precisions' means given the point, and a width and a scale that are unknown."""
+    result, seconds = _run_em(solve, options, progressbar)
     scores = ("class",) if problem.n_scores > 1 else ()
     prior = problem.given(d=result.rate).hyperprior
     of_bias = [problem.bias_precision(float(b)) for b in np.atleast_1d(result.bias)]
-    values: dict[str, Any] = {
+    values: dict[str, Any] = {  # means of the precisions, given the point
         "precision": (("basis", *scores), prior.weight_precision(result.weight)),
         "bias_precision": (scores, np.reshape(of_bias, np.shape(result.bias))),
     }
     if problem.moves is not None:
         values["width"] = (("feature",)[: np.ndim(result.width)], result.width)
-    return values if parts.rate is None else {**values, "rate": ((), result.rate)}
+    if reading.parts.rate is not None:
+        values["rate"] = ((), result.rate)
+    how = {"n_active": np.count_nonzero(result.weight), "method": f"EM ({options.update})"}
+    how |= {"seconds": seconds, **result.criterion}
+    return point_values(reading, result, values), result, how
 
 
-@contextmanager
-def _em_progress(options: EMOptions, show: bool) -> Iterator[Any]:
-    """Yield a callback that shows EM's progress."""
+def _own_mode(
+    reading: Reading, options: EMOptions, start: Start | None, estimated: bool, progressbar: bool
+) -> Mode:
+    """Find the mode of a model with user-defined terms: values, EM's result, and how it was found."""
+    terms = own_terms(reading.model, options)
+    if start is not None:
+        raise ValueError("start is for models without own terms; needed initval= of variables")
+    find = fit_own_hyperparameters if estimated else fit_own_terms
+    result, seconds = _run_em(partial(find, terms.problem, terms.first), options, progressbar)
+    how = {
+        "n_active": result.n_active,
+        "method": "EM, and gradient steps for the terms of one's own",
+    }
+    how |= {"seconds": seconds, **result.criterion}
+    return own_values(reading.model, terms.point(result.values)), result, how
+
+
+def _run_em(solve: Callable[..., Any], options: EMOptions, progressbar: bool) -> tuple[Any, float]:
+    """Run EM with a progress bar; return its result and its seconds."""
     texts = (
         "iteration {task.completed} of at most {task.total}",
         "log posterior {task.fields[value]:.4f}, {task.fields[active]} active",
     )
-    with progress_bars(show, "EM", *texts) as bars:
+    with progress_bars(progressbar, "EM", *texts) as bars:
         task = bars.add_task("", total=options.max_iter, value=np.nan, active=0)
 
         def report(n_iter: int, state: EMState | OwnState) -> None:
             now: dict[str, Any] = {"value": state.log_posterior, "active": state.n_active}
             bars.update(task, completed=n_iter, **now)
 
-        yield report if show else None
+        return timed(lambda: solve(options, report if progressbar else None), "EM")
 
 
 # --- evidence -----------------------------------------------------------------------------------
@@ -233,12 +240,13 @@ def fit_evidence(
     >>> result["optimizer_result"]["status"].item()
     'CONVERGED'
     """
-    model = as_model(model)
     validation.check_choice("method", method, tuple(core.METHODS))
-    parts = find_parts(model)
-    is_rvm = parts.sign is None and parts.likelihood.n_scores == 1
+    reading = read(model)
+    parts = reading.parts
+    # a model without parts is refused by `problem_for`
+    is_rvm = parts is None or (parts.sign is None and parts.likelihood.n_scores == 1)
     solver = "evidence" if is_rvm else "bottom-up"
-    problem = read(model, solver, parts)
+    problem = reading.problem_for(solver)
     rows = [row for row in systems_of(problem) if solver in row.solvers]
     if not problem.shared and all(row.shared for row in rows):
         raise ValueError(
@@ -254,36 +262,39 @@ def fit_evidence(
         )
     solve: Callable[..., Any] = partial(core.fit_bottom_up, problem)
     if is_rvm:
-        given, prior = core.EvidenceProblem.of(problem), noise_prior(model, parts)
+        given = core.EvidenceProblem.of(problem)
+        prior = noise_prior(reading)
         solve = partial(core.fit_rvm, given, method=method, noise_prior=prior)
     result, seconds = timed(lambda: solve(options=options), "evidence")
-    values, groups = _of_rvm(parts, model, result) if is_rvm else ({}, {})
+    values, groups = _of_rvm(reading, result) if is_rvm else ({}, {})
     how: dict[str, Any] = {"n_active": np.count_nonzero(result.weight)}
     how |= {"method": f"evidence ({method})" if is_rvm else "bottom-up", "seconds": seconds}
-    point = point_values(model, parts, problem, result, values)
-    return pack_point(model, parts, point, result, groups, trace="evidence_trace", **how)
+    point = point_values(reading, result, values)
+    return pack_point(reading, point, result, groups, trace="evidence_trace", **how)
 
 
-def noise_prior(model: pm.Model, parts: Parts) -> core.NoisePrior | None:
+def noise_prior(reading: Reading) -> core.NoisePrior | None:
     """Return the prior of an unknown noise; None for the builders' default, which counts as flat."""
-    noise = parts.nuisances.get("noise")
+    noise = reading.parts.nuisances.get("noise")
     if noise is None:
         return None
     if isinstance(op := noise.owner.op, HalfNormalRV):
-        weight = None if parts.sample_weight is None else numbers(parts.sample_weight)
-        size = typical_size(numbers(model.rvs_to_values[parts.observed]), weight)
+        weight = reading.parts.sample_weight
+        target = numbers(reading.model.rvs_to_values[reading.parts.observed])
+        size = typical_size(target, None if weight is None else numbers(weight))
         if np.allclose(numbers(op.dist_params(noise.owner)[-1]), size):
             return None
-    value, at = Value(model, noise), noise.type()
+    value, at = Value(reading.model, noise), noise.type()
     density = pm.compile([at], pm.logp(noise, at), mode="FAST_COMPILE")
     natural = np.exp if value.transform is None else partial(value.backward, known={})
     return core.NoisePrior(lambda s: float(density(s)), lambda u: float(natural(u)))
 
 
 def _of_rvm(
-    parts: Parts, model: pm.Model, result: core.EvidenceResult
+    reading: Reading, result: core.EvidenceResult
 ) -> tuple[dict[str, Any], dict[str, xr.Dataset]]:
     """Return an RVM's precisions, its noise where it has one, and its posterior's moments as a group."""
+    model, parts = reading.model, reading.parts
     values = {"precision": (("basis",), result.alpha), "bias_precision": ((), result.bias_alpha)}
     if parts.noise_std is None and not np.isnan(result.noise):
         values["noise"] = ((), result.noise)

@@ -1,4 +1,4 @@
-"""From a result to predictions: one for each posterior draw, by the pieces that the result remembers."""
+"""Predictions at new inputs, one for each posterior draw, from what a result stores."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -78,7 +78,7 @@ def latent_draws(
 
 
 def _frame(result: xr.DataTree, X_new: ArrayLike) -> Frame:
-    """Return new inputs with what their rows are called; raise where columns are others."""
+    """Return new inputs with the names of their rows; raise where columns differ from the training rows'."""
     data = result["constant_data"].to_dataset()
     if not {"centres", "X"} & {*data.variables}:
         needed = "pm.set_data(**new_data(model, X_new, name=...)), pm.sample_posterior_predictive"
@@ -119,9 +119,9 @@ def log_density_draws(result: xr.DataTree, latent: Array, target: Array) -> Arra
 def _by_draw(result: xr.DataTree, latent: Array) -> Iterator[tuple[Likelihood, Array]]:
     """Yield the likelihood and the latent function of each draw."""
     likelihood, drawn = results.likelihood_of(result), results.nuisance_of(result)
-    for i, each in enumerate(latent):
+    for i, of_draw in enumerate(latent):
         nuisance = {name: values.flat[i] for name, values in drawn.items()}
-        yield replace(likelihood, **nuisance), each
+        yield replace(likelihood, **nuisance), of_draw
 
 
 def predict(
@@ -159,9 +159,9 @@ def predict(
         For a regression ``latent`` is the mean of the
         targets, and ``noise`` their standard deviation around it; by `fit_evidence` it comes with
         ``latent_sd``, the standard deviation of the mean itself. Of several classes both have the dim
-        ``class`` in addition. Of a model with terms of one's own there is ``latent`` alone, the function
+        ``class`` in addition. Of a model with user-defined terms there is ``latent`` alone, the function
         without these terms; ``pymc.sample_posterior_predictive`` after ``pymc.set_data(**new_data(...))``
-        has all of them. So it is of a likelihood of one's own, unless `sample` or `find_map_em` knew it.
+        has all of them. So it is of a user-defined likelihood, unless `sample` or `find_map_em` knew it.
 
     Raises
     ------
@@ -195,12 +195,12 @@ def predict(
     frame = _frame(result, X_new)
     if star or (is_regression and "fit" in result):
         latent, deviation = _moments(result, frame.values, kernel, X, star)
-        found = {"latent": latent[None], "latent_sd": deviation[None]}
+        drawn = {"latent": latent[None], "latent_sd": deviation[None]}
     else:
-        found = {"latent": latent_draws(result, frame.values, kernel=kernel)}
+        drawn = {"latent": latent_draws(result, frame.values, kernel=kernel)}
     posterior = result["posterior"]
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
-    dims = ("chain", "draw", "obs", "class")[: 1 + found["latent"].ndim]
+    dims = ("chain", "draw", "obs", "class")[: 1 + drawn["latent"].ndim]
     coords: dict[str, Any] = {"obs": frame.index}
     numbers: dict[str, Array] = {}
     if is_regression:
@@ -209,11 +209,11 @@ def predict(
                 numbers[key] = np.full(shape, x)
         numbers |= results.nuisance_of(result)
     elif likelihood is not None:
-        found["probability"] = probability_draws(result, found["latent"])
+        drawn["probability"] = probability_draws(result, drawn["latent"])
         classes = results.classes_of(result)  # of which one it is, or of all
         coords["class"] = classes if likelihood.n_scores > 1 else classes[-1]
-    values = {key: (dims, each.reshape(*shape, *each.shape[1:])) for key, each in found.items()}
-    values |= {key: (dims[:2], each) for key, each in numbers.items()}
+    values = {key: (dims, array.reshape(*shape, *array.shape[1:])) for key, array in drawn.items()}
+    values |= {key: (dims[:2], array) for key, array in numbers.items()}
     names = [name for name in ("chain", "draw", *dims[3:]) if name in posterior.coords]
     coords |= {name: posterior[name].values for name in names}
     tree = Result.from_dict({"predictions": xr.Dataset(values, coords)})
@@ -255,5 +255,5 @@ def _moments(
     for block in gen_batches(len(X_new), _ROWS):
         more = piece(rows, new := X_new[block]), np.diag(piece(new, new))
         moments.append(star_moments(Phi[block], *more, fit, fitted))
-    mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
+    mean, variance = (np.concatenate(blocks) for blocks in zip(*moments, strict=True))
     return mean, np.sqrt(variance)

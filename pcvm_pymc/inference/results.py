@@ -19,13 +19,13 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, check_instance
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.inference.display import Result
-from pcvm_pymc.inference.names import DIMS, NAMES, under_our_names
+from pcvm_pymc.inference.names import DIMS, NAMES, model_names, under_our_names
 from pcvm_pymc.model.bases import RANDOM_KERNEL, AnyKernel, recall_kernel
 from pcvm_pymc.model.coordinates import storable
 from pcvm_pymc.model.data import OF_ROWS
 from pcvm_pymc.model.graphs import numbers, random_parts
-from pcvm_pymc.model.names import Names, latent_functions
-from pcvm_pymc.model.parts import Parts, without_data
+from pcvm_pymc.model.parts import without_data
+from pcvm_pymc.model.read import Reading
 
 _OWN = "own_terms"  # the attribute of results whose model has more than the family's
 
@@ -35,16 +35,12 @@ type Values = Mapping[str, tuple[tuple[str, ...], Any]]
 # --- packing -----------------------------------------------------------------------------------
 
 
-def pack(
-    model: pm.Model, parts: Parts | None, values: Values, groups: Mapping[str, Any], **attrs: Any
-) -> xr.DataTree:
-    """Return draws in the groups of `pymc.sample`, with the data and the pieces of their model.
+def pack(reading: Reading, values: Values, groups: Mapping[str, Any], **attrs: Any) -> xr.DataTree:
+    """Pack draws as a DataTree with the groups of `pymc.sample`, the model's data and its pieces.
 
     Parameters
     ----------
-    model : pm.Model
-    parts : Parts or None
-        Of a model of the family.
+    reading : Reading
     values : mapping of str to (dims, array_like)
         Of the group ``posterior``: dims are those after ``chain`` and ``draw``, first in every value.
     groups : mapping of str to Dataset, or to values as above
@@ -58,72 +54,67 @@ def pack(
             return values
         out = xr.Dataset({key: (("chain", "draw", *dims), x) for key, (dims, x) in values.items()})
         coords: dict[Any, Any] = {name: np.arange(out.sizes[name]) for name in ("chain", "draw")}
-        for name, known in model.coords.items():
+        for name, known in reading.model.coords.items():
             if known is not None and name in out.dims:
                 coords[name] = storable(known, name)
         library = {"inference_library": "pcvm_pymc"}
         library["inference_library_version"] = version("pcvm_pymc")
         return out.assign_coords(coords).assign_attrs(library)
 
-    found = {name: dataset(each) for name, each in {"posterior": values, **groups}.items()}
-    found["posterior"].attrs |= attrs
-    tree = Result.from_dict({**found, **observed_and_constant_data(model, parts)})
-    return record_model(tree, model, parts)
+    datasets = {name: dataset(group) for name, group in {"posterior": values, **groups}.items()}
+    datasets["posterior"].attrs |= attrs
+    tree = Result.from_dict({**datasets, **observed_and_constant_data(reading)})
+    return record_model(tree, reading)
 
 
-def under_model_names(model: pm.Model, parts: Parts, values: Values) -> dict[str, Any]:
-    """Return values under a builder's names as the model names them, and their dims."""
-    names, own = parts.names(model), dict[str, Any]()
+def under_model_names(reading: Reading, values: Values) -> dict[str, Any]:
+    """Rename values and their dims from a builder's names to the model's."""
+    names, own = model_names(reading), dict[str, Any]()
     for key, name in names.items():
-        own |= zip(DIMS.get(key, ()), model.named_vars_to_dims.get(name, ()), strict=False)
+        dims = reading.model.named_vars_to_dims.get(name, ())
+        own |= zip(DIMS.get(key, ()), dims, strict=False)
     return {
         names.get(key, key): (tuple(own.get(dim) or dim for dim in dims), value)
         for key, (dims, value) in values.items()
     }
 
 
-def point_values(
-    model: pm.Model, parts: Parts, problem: Problem, result: Any, values: Values
-) -> dict[str, Any]:
-    """Return what a point estimate or draws have, of one score or several, as the model names it.
+def point_values(reading: Reading, result: Any, values: Values) -> dict[str, Any]:
+    """Return weights, bias and latent function of a point or draws, under the model's names.
 
     Parameters
     ----------
-    model : pm.Model
-    parts : Parts
-    problem : Problem
-        As read from the model.
+    reading : Reading
     result : EMResult or EvidenceResult, or draws by the same names
     values : mapping of str to (dims, array_like)
         What there is besides ``weight``, ``bias``, ``latent`` and, of signed weights, ``magnitude``.
     """
-    scores = ("class",) if problem.n_scores > 1 else ()
-    found = {
+    scores = ("class",) if reading.problem.n_scores > 1 else ()
+    known = {
         "weight": (("basis", *scores), result.weight),
         "bias": (scores, result.bias),
         "latent": (("obs", *scores), result.latent),
         **values,
     }
-    if problem.is_signed:
-        found["magnitude"] = (("basis", *scores), np.abs(result.weight))
-    return under_model_names(model, parts, found)
+    if reading.problem.is_signed:
+        known["magnitude"] = (("basis", *scores), np.abs(result.weight))
+    return under_model_names(reading, known)
 
 
 def own_values(model: pm.Model, point: Mapping[str, Any]) -> Values:
-    """Return all free variables and deterministics of a model at a point, as its samplers have it."""
+    """Evaluate all free variables and deterministics of a model at a point."""
     wanted = [*model.free_RVs, *model.deterministics]
     outputs = model.replace_rvs_by_values(wanted)
     values = model.compile_fn(outputs, on_unused_input="ignore", mode="FAST_COMPILE")(point)
-    found = {}
+    own = {}
     for rv, value in zip(wanted, values, strict=True):
         dims = model.named_vars_to_dims.get(rv.name) or [None] * np.ndim(value)
-        found[rv.name] = tuple(d or f"{rv.name}_dim_{i}" for i, d in enumerate(dims)), value
-    return found
+        own[rv.name] = tuple(d or f"{rv.name}_dim_{i}" for i, d in enumerate(dims)), value
+    return own
 
 
 def pack_point(
-    model: pm.Model,
-    parts: Parts | None,
+    reading: Reading,
     values: Values,
     result: Any,
     groups: Mapping[str, Any],
@@ -131,13 +122,11 @@ def pack_point(
     trace: str,
     **how: Any,
 ) -> xr.DataTree:
-    """Pack a point estimate and how it was reached.
+    """Pack a point estimate, how the solver ended, and its trace as a DataTree.
 
     Parameters
     ----------
-    model : pm.Model
-    parts : Parts or None
-        Of a model of the family.
+    reading : Reading
     values : mapping of str to (dims, array_like)
         From `point_values` or `own_values`.
     result : EMResult, EvidenceResult or OwnResult
@@ -170,18 +159,18 @@ def pack_point(
     steps = xr.Dataset({key: (("iteration", "feature")[: x.ndim], x) for key, x in columns.items()})
     steps = steps.assign_coords(iteration=np.arange(steps.sizes["iteration"]))
     ends = {"optimizer_result": xr.Dataset(summary), trace: steps}
-    return pack(model, parts, one_draw, {**ends, **groups})
+    return pack(reading, one_draw, {**ends, **groups})
 
 
-def observed_and_constant_data(model: pm.Model, parts: Parts | None) -> dict[str, xr.Dataset]:
-    """Return the groups of a model's labels or targets and of its other data, as `pymc.sample` has them."""
-    tree = pm.to_inference_data(prior={}, model=model)
+def observed_and_constant_data(reading: Reading) -> dict[str, xr.Dataset]:
+    """Return the groups ``observed_data`` and ``constant_data`` of a model, as `pymc.sample` has them."""
+    tree = pm.to_inference_data(prior={}, model=reading.model)
     groups = {name: xr.Dataset() for name in ("observed_data", "constant_data")}
     for name in groups.keys() & tree.children:
         groups[name] = tree[name].to_dataset().drop_attrs(deep=False)
-    if parts is not None:
-        groups["observed_data"] = groups["observed_data"][[parts.observed.name]]
-        if "likelihood_name" in model.named_vars:  # whose builder has them as data, too
+    if reading.parts is not None:
+        groups["observed_data"] = groups["observed_data"][[reading.parts.observed.name]]
+        if reading.is_declared:  # whose builder has them as data, too
             groups["constant_data"] = groups["constant_data"].drop_vars("y", errors="ignore")
     return groups
 
@@ -207,27 +196,27 @@ def check_result(tree: Any, name: str, *groups: str) -> xr.DataTree:
     needed = "a DataTree from find_map_em, fit_evidence, sample or pymc.sample"
     check_instance(name, tree, xr.DataTree, needed)
     wanted = ("posterior", "constant_data", *groups)
-    lacking = [each for each in wanted if each not in tree.children]
+    lacking = [group for group in wanted if group not in tree.children]
     if lacking:
         raise ValueError(f"{name} lacks {', '.join(lacking)}; needed {needed}")
     return under_our_names(tree)
 
 
-def record_model(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> xr.DataTree:
-    """Record a model's classes and pieces in the attributes of a result.
+def record_model(tree: xr.DataTree, reading: Reading) -> xr.DataTree:
+    """Store a model's classes, likelihood, prior and kernel in the attributes of a result.
 
     The attribute ``pieces`` is JSON: ``rows`` (keys in `FAMILY`), ``likelihood`` and ``prior`` (name and
     numbers), ``kernel`` (name and width; null without one), ``bias`` and ``shared`` (as `Problem` has them).
     A model that is not of the family has none. The attribute ``own_terms`` names what else a model has, and
     ``names`` what it calls the variables of its one latent function, where these are not a builder's names.
     """
+    model, parts, names = reading.model, reading.parts, model_names(reading)
     if "class" in model.coords:
         classes = storable(model.coords["class"], "the dim 'class'")
         if classes.dtype.kind in "mM":  # JSON has no dates
             tree.attrs["classes_dtype"] = classes.dtype.str
             classes = classes.view(np.int64)
         tree.attrs["classes"] = json.dumps(classes.tolist())
-    names = _function_names(model) | ({} if parts is None else parts.names(model))
     latent = tree["posterior"].get(names.get("latent", "latent"))
     differ = any(key != name for key, name in names.items())
     if "latent" in names and latent is not None and (differ or latent.dims[2:3] != ("obs",)):
@@ -238,8 +227,8 @@ def record_model(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> xr.
     if parts is None or not wanted <= {*under_our_names(tree)["posterior"].data_vars}:
         tree.attrs[_OWN] = "yes"
         return tree
-    if more := parts.foreign(model):
-        tree.attrs[_OWN] = ", ".join(more)
+    if reading.extra:
+        tree.attrs[_OWN] = ", ".join(reading.extra)
     data = tree["constant_data"].to_dataset()
     if not random_parts(parts.Phi):
         data = data.assign(Phi=(("obs", "basis"), numbers(parts.Phi)))
@@ -249,7 +238,7 @@ def record_model(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> xr.
     tree["constant_data"] = data
     widths = (numbers(x).tolist() for x in parts.data[2:] if x in model.data_vars)
     kernel = model.coords.get(names.get("kernel_name", "kernel").removesuffix("_name"))
-    problem = without_data(*parts.pieces)
+    problem = parts.pieces
     pieces = {
         "rows": [key for key, row in FAMILY.items() if row.admits(problem)],
         "likelihood": _as_record(parts.likelihood),
@@ -262,16 +251,6 @@ def record_model(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> xr.
     return tree
 
 
-def _function_names(model: pm.Model) -> dict[str, str]:
-    """Return the names of the latent function that a builder has added, where there is one."""
-    functions = latent_functions(model)
-    if len(functions) != 1:
-        return {}
-    known = Names(model, functions[0]).known
-    names = {key: known(key) for key in DIMS} | {"latent": functions[0]}
-    return {key: name for key, name in names.items() if name in model.named_vars}
-
-
 def _as_record(piece: Any) -> dict[str, Any]:
     """Return a piece's name and its known parameters."""
     known = {key: x for key, x in asdict(piece).items() if x is not None and not np.isnan(x)}
@@ -279,14 +258,14 @@ def _as_record(piece: Any) -> dict[str, Any]:
 
 
 def tells_likelihood(tree: xr.DataTree) -> bool:
-    """Whether a result says how targets depend on its latent function: not where terms of one's own do."""
+    """Whether a result stores its likelihood: one of a model without user-defined terms."""
     return "pieces" in tree.attrs or (
         _OWN not in tree.attrs and "likelihood_name" in tree["constant_data"]
     )
 
 
 def check_refits(tree: xr.DataTree) -> None:
-    """Raise where a result's pieces are not all of its model, for what fits these again."""
+    """Raise where refits from a result would leave out terms of its model."""
     likelihood_of(tree)
     if _OWN in tree.attrs:
         raise ValueError(
@@ -309,7 +288,7 @@ def likelihood_of(tree: xr.DataTree) -> Likelihood:
     Raises
     ------
     ValueError
-        If it has none: the model has terms, or a likelihood, of one's own.
+        If it has none: the model has user-defined terms, or such a likelihood.
     """
     if not tells_likelihood(tree):
         raise ValueError(
@@ -416,7 +395,7 @@ def weights_of(tree: xr.DataTree) -> tuple[Array, Array]:
     weight = posterior["weight"].transpose("sample", "basis", ...)
     none = xr.zeros_like(weight.isel(basis=0))
     bias = posterior.get("bias", none).transpose("sample", ...)
-    if bias.dims != none.dims:  # intercepts of one's own, of groups
+    if bias.dims != none.dims:  # user-defined intercepts, of groups
         bias = none
     return weight.values, bias.values
 

@@ -14,7 +14,6 @@ from pymc.stats.convergence import log_warnings, warn_divergences, warn_treedept
 
 from pcvm_pymc.core.family import check_solver, sampler_of
 from pcvm_pymc.core.pieces import validation
-from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.chains import Drawn, Run, run_chains, seconds_of
 from pcvm_pymc.inference.convergence import convergence, keeping
@@ -25,8 +24,7 @@ from pcvm_pymc.inference.progress import WITHOUT_WIDGETS, progress_bars
 from pcvm_pymc.model.data import as_model
 from pcvm_pymc.model.distributions import IMPROPER_MESSAGE
 from pcvm_pymc.model.multinomial import MultinomialProbitRV
-from pcvm_pymc.model.parts import Parts, find_parts, parts_of
-from pcvm_pymc.model.read import read, warn_if_counted_twice
+from pcvm_pymc.model.read import Reading, read
 
 # a child of PyMC's logger: shown where PyMC's own messages are, and silenced with them
 _log = logging.getLogger("pymc.pcvm_pymc")
@@ -65,8 +63,8 @@ def sample(
 ) -> xr.DataTree:
     """Sample the posterior of a model of the family, and always check its convergence.
 
-    The verdict is that of `compare`: on the latent function, an unknown width, parameters of the likelihood
-    and terms of one's own. Single weights are not judged: one can replace another.
+    The verdict is the same as in `compare`: on the latent function, an unknown width, parameters of the
+    likelihood and user-defined terms. Single weights are not judged: one can replace another.
 
     Parameters
     ----------
@@ -76,7 +74,7 @@ def sample(
         Gibbs sampling is for weights with the signs of labels. Hamiltonian Monte Carlo (``"hmc"``) is for
         unconstrained weights, any likelihood of the family, rows with weights, and an unknown width of an RBF
         or Laplacian. NUTS takes any model. ``"auto"`` takes what draws soonest, and says why
-        (`choose_method`); where a `nuts_sampler` is named, NUTS.
+        (`pcvm_pymc.core.family.sampler_of`); where a `nuts_sampler` is named, NUTS.
     draws, chains : int
         Draws kept of each chain, and chains.
     tune : int, optional
@@ -134,18 +132,15 @@ def sample(
     >>> dict(posterior["posterior"]["latent"].sizes)
     {'chain': 4, 'draw': 200, 'obs': 30}
     """
-    model = as_model(model)
-    parts = parts_of(model)
-    if nuts_sampler is not None:
-        validation.check_choice("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)
-    _check_model(model, parts, nuts_sampler)
-    validation.check_choice("method", method, ("auto", *_DEFAULTS))
+    reading = read(model)
+    _check_model(reading, nuts_sampler)
     for name, value in {"draws": draws, "chains": chains}.items():
         validation.check_whole(name, value, 1)
     for name, limit in {"cores": cores, "thin": thin, "max_iter": max_iter}.items():
         validation.check_whole(name, limit, 1, optional=True)
     validation.check_whole("tune", tune, 0, optional=True)
     validation.check_seed("random_seed", random_seed)
+    validation.check_choice("method", method, ("auto", *_DEFAULTS))
     if target_accept is not None:
         validation.check_real("target_accept", target_accept, below=1.0)
     validation.check_flag("progressbar", progressbar)
@@ -153,31 +148,66 @@ def sample(
     named: dict[str, Any] = {"tune": tune, "thin": thin, "max_iter": max_iter, **kwargs}
     named |= {"target_accept": target_accept, "nuts_sampler": nuts_sampler}
     named = {name: value for name, value in named.items() if value is not None}
-    wanted = "nuts" if method == "auto" and nuts_sampler is not None else method
-    used, problem = _settled(model, parts, wanted, quiet)
+    used, reason = sampler_for(reading, "nuts" if method == "auto" and nuts_sampler else method)
+    if reason and not quiet:
+        _log.info("Sampling by %s: %s", used, reason)
     for name in named:
         if name in ("thin", "max_iter") if used == "nuts" else name not in _DEFAULTS[used]:
             fault = f"{name}={named[name]!r} has no effect on method={used!r}"
             raise ValueError(f"{fault}; use another method, or leave it out")
-    given = _DEFAULTS[used] | named
-    cores = min(chains, cpu_count()) if cores is None else cores
-    if problem is None or used == "nuts":
-        given |= {"draws": draws, "chains": chains, "cores": cores, "quiet": quiet}
-        return _sample_nuts(model, parts, random_seed=random_seed, progressbar=progressbar, **given)
-    if draws * given["thin"] > given["max_iter"]:
-        fault = f"max_iter={given['max_iter']} is below draws * thin = {draws} * {given['thin']}"
-        needed = "needed at least as many: raise it, or lower the others"
-        raise ValueError(f"{fault} = {draws * given['thin']}; {needed}")
-    given |= {"chains": chains, "cores": cores, "progressbar": progressbar, "quiet": quiet}
-    return _sample_ours(model, parts, problem, Run(used, draws, **given), random_seed)
+    given = _DEFAULTS[used] | named | {"draws": draws, "chains": chains, "quiet": quiet}
+    given["progressbar"] = progressbar
+    given["cores"] = min(chains, cpu_count()) if cores is None else cores
+    if used == "nuts":
+        return _sample_nuts(reading, random_seed, **given)
+    return _sample_ours(reading, Run(used, **given), random_seed)
+
+
+def sampler_for(reading: Reading, method: str = "auto") -> tuple[str, str]:
+    """Return the sampler, and of ``"auto"`` why it draws the model soonest, see `sampler_of`.
+
+    Parameters
+    ----------
+    reading : Reading
+    method : {"auto", "gibbs", "hmc", "nuts"}
+
+    Raises
+    ------
+    ValueError
+        If the sampler that is named does not take the model.
+    """
+    if method == "nuts":  # takes any model
+        return method, ""
+    refusal = reading.refusal("sampling")
+    if not refusal and noise_prior(reading) is not None:
+        refusal = "the noise has a prior of its own"
+    if method == "auto":
+        return ("nuts", refusal) if refusal else sampler_of(reading.problem)
+    if refusal:
+        raise ValueError(f"{refusal}; use method='nuts'")
+    check_solver(reading.problem, method)
+    return method, ""
+
+
+def _check_model(reading: Reading, nuts_sampler: str | None) -> None:
+    """Raise for an improper hyperprior, or a NUTS sampler that lacks the likelihood."""
+    if nuts_sampler is not None:
+        validation.check_choice("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)
+    if reading.parts is not None and not reading.parts.hyperprior.is_proper:
+        raise ValueError(IMPROPER_MESSAGE)
+    several = any(isinstance(x.owner.op, MultinomialProbitRV) for x in reading.model.observed_RVs)
+    if several and nuts_sampler in ("numpyro", "blackjax"):
+        raise ValueError(
+            f"nuts_sampler={nuts_sampler!r} does not have the multinomial probit; needed 'nutpie' or 'pymc'"
+        )
 
 
 def _sample_nuts(
-    model: pm.Model, parts: Parts | None, *, nuts_sampler: str, quiet: bool, **kwargs: Any
+    reading: Reading, random_seed: Seed, *, nuts_sampler: str, quiet: bool, **kwargs: Any
 ) -> xr.DataTree:
     """Return the draws of NUTS with their log likelihood."""
     # what fails here would fail after the draws
-    data = results.observed_and_constant_data(model, parts)["observed_data"]
+    data, model = results.observed_and_constant_data(reading)["observed_data"], reading.model
     n_obs, n_values = (sum(map(np.size, x.values())) for x in (data, model.initial_point()))
     draws, tune, chains, cores = (kwargs[name] for name in ("draws", "tune", "chains", "cores"))
     n_steps = _STEPS * (tune + draws) * -(-chains // cores)
@@ -193,27 +223,26 @@ def _sample_nuts(
             kwargs.setdefault(
                 "callback", lambda trace, draw: bars.update(draw.chain, completed=draw.draw_idx + 1)
             )
-        tree = pm.sample(
-            nuts_sampler=nuts_sampler, quiet=quiet, compute_convergence_checks=False, **kwargs
-        )
+        kwargs |= {"random_seed": random_seed, "quiet": quiet, "compute_convergence_checks": False}
+        tree = pm.sample(nuts_sampler=nuts_sampler, **kwargs)
         with keeping(tree):
             if "log_likelihood" not in tree:
                 pm.compute_log_likelihood(tree, progressbar=False)
             tree["posterior"].attrs["sampler"] = f"NUTS ({nuts_sampler})"
-            tree = results.record_model(tree, model, parts)
-            _report(tree, model, parts)
+            tree = results.record_model(tree, reading)
+            _report(tree, reading)
             return Result.from_dict(tree.to_dict())
 
 
 def _say_seconds(seconds: float, how: str, quiet: bool) -> None:
-    """Log about how long it will take."""
+    """Log a forecast of the seconds."""
     said = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
     if not quiet:
         _log.info("This takes about %s, judged by %s", said, how)
 
 
-def _report(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> None:
-    """Log what speaks against convergence.
+def _report(tree: xr.DataTree, reading: Reading) -> None:
+    """Log divergences, and r-hat and effective sample size where chains have not converged.
 
     Judged are the latent function, and what is unknown besides weights and bias, which can replace one
     another: single ones mix worse, and predictions do not depend on it.
@@ -225,13 +254,13 @@ def _report(tree: xr.DataTree, model: pm.Model, parts: Parts | None) -> None:
     if posterior.sizes["draw"] < 100 or posterior.sizes["chain"] < 2:
         _log.info("the number of samples is too small to check convergence, or there is one chain")
         return
-    if parts is None:
+    if reading.parts is None:
         more = [name for name, x in posterior.items() if not str(x.dims[-1]).endswith("basis")]
     else:
-        more = [*parts.nuisances, *parts.foreign(model)]
-    found = convergence(tree, more)
-    if not found.ok:
-        _log.warning("%s%s", found, _OF_SIGNS if "magnitude" in posterior else "")
+        more = [*reading.parts.nuisances, *reading.extra]
+    verdict = convergence(tree, more)
+    if not verdict.ok:
+        _log.warning("%s%s", verdict, _OF_SIGNS if "magnitude" in posterior else "")
 
 
 def initial_values(
@@ -291,58 +320,14 @@ def initial_values(
     return start
 
 
-def choose_method(model: pm.Model, parts: Parts | None = None) -> tuple[str, str]:
-    """Return the sampler that `sample` takes for a model by itself, and why: see `sampler_of`."""
-    return _chosen(model, parts)[:2]
-
-
-def _settled(
-    model: pm.Model, parts: Parts | None, method: str, quiet: bool
-) -> tuple[str, Problem | None]:
-    """Return a sampler, and what it draws from; raise where a named one does not take the model."""
-    if method == "nuts":
-        return method, None
-    wanted, reason, problem = _chosen(model, parts)
-    if method == "auto":
-        if not quiet:
-            _log.info("Sampling by %s: %s", wanted, reason)
-        return wanted, problem
-    if problem is None:
-        raise ValueError(f"{reason}; use method='nuts'")
-    check_solver(problem, method)
-    return method, problem
-
-
-def _chosen(model: pm.Model, parts: Parts | None) -> tuple[str, str, Problem | None]:
-    """Return the sampler of a model, why, and what it draws from; None where that is PyMC's model itself."""
-    try:
-        parts = find_parts(model) if parts is None else parts
-        problem = read(model, "sampling", parts)
-    except ValueError as error:
-        return "nuts", str(error), None
-    if noise_prior(model, parts) is not None:
-        return "nuts", "the noise has a prior of its own", None
-    return *sampler_of(problem), problem
-
-
-def _check_model(model: pm.Model, parts: Parts | None, nuts_sampler: str | None) -> None:
-    """Raise for an improper hyperprior, or a sampler without the likelihood; warn of data counted twice."""
-    if parts is not None and not parts.hyperprior.is_proper:
-        raise ValueError(IMPROPER_MESSAGE)
-    several = any(isinstance(x.owner.op, MultinomialProbitRV) for x in model.observed_RVs)
-    if several and nuts_sampler in ("numpyro", "blackjax"):
-        raise ValueError(
-            f"nuts_sampler={nuts_sampler!r} does not have the multinomial probit; needed 'nutpie' or 'pymc'"
-        )
-    warn_if_counted_twice(model)
-
-
-def _sample_ours(
-    model: pm.Model, parts: Parts | None, problem: Problem, run: Run, seed: Seed
-) -> xr.DataTree:
+def _sample_ours(reading: Reading, run: Run, random_seed: Seed) -> xr.DataTree:
     """Return the draws of a sampler of this package; convergence is that of all states kept."""
-    parts = find_parts(model) if parts is None else parts
-    results.observed_and_constant_data(model, parts)  # what fails here would fail after the draws
+    problem = reading.problem
+    if run.draws * run.thin > run.max_iter:
+        fault = f"max_iter={run.max_iter} is below draws * thin = {run.draws} * {run.thin}"
+        needed = "needed at least as many: raise it, or lower the others"
+        raise ValueError(f"{fault} = {run.draws * run.thin}; {needed}")
+    results.observed_and_constant_data(reading)  # what fails here would fail after the draws
     # most Gibbs chains converge in the second or third round, the others in the first
     rounds = 3 if run.chains > 1 and run.method == "gibbs" else 1
     seconds = seconds_of(problem, run, 1 if run.quiet else 20)
@@ -352,7 +337,7 @@ def _sample_ours(
         run.quiet,
     )
     began = time.perf_counter()
-    drawn = run_chains(problem, run, np.random.default_rng(seed))
+    drawn = run_chains(problem, run, np.random.default_rng(random_seed))
     seconds = time.perf_counter() - began
     if not drawn.is_whole:
         shares = drawn.latent.shape[1] // drawn.every, run.draws
@@ -361,19 +346,18 @@ def _sample_ours(
         thin = drawn.step * drawn.every
         name = {"gibbs": "Gibbs", "hmc": "Hamiltonian Monte Carlo"}[run.method]
         how = {"sampler": f"{name} (1 draw in {thin})", "sampling_time": seconds, "thin": thin}
-        return _packed(model, parts, problem, drawn, **how, iterations=drawn.n_iter)
+        return _packed(reading, drawn, **how, iterations=drawn.n_iter)
 
 
-def _packed(
-    model: pm.Model, parts: Parts, problem: Problem, drawn: Drawn, **attrs: Any
-) -> xr.DataTree:
+def _packed(reading: Reading, drawn: Drawn, **attrs: Any) -> xr.DataTree:
     """Return the states of all chains as draws with their log likelihood."""
+    problem = reading.problem
     states, scores = drawn.values, ("class",) if problem.n_scores > 1 else ()
     weight, bias = (x if scores else x[..., 0] for x in (states.weight, states.bias))
     values: dict[str, tuple[tuple[str, ...], Any]] = {}
     if problem.hyperprior.learns_rate:
         values["rate"] = ((), states.rate)
-    if "noise" in parts.nuisances:
+    if "noise" in reading.parts.nuisances:
         values["noise"] = ((), states.noise)
     if states.width is not None:
         values["width"] = (("feature",)[: states.width.ndim - 2], states.width)
@@ -390,14 +374,14 @@ def _packed(
     density = {observed: (("obs",), log_likelihood)}
     groups = {
         "sample_stats": {name: ((), x) for name, x in known.items()},
-        "log_likelihood": results.under_model_names(model, parts, density),
+        "log_likelihood": results.under_model_names(reading, density),
     }
     point = SimpleNamespace(weight=weight, bias=bias, latent=drawn.latent)
-    posterior = results.point_values(model, parts, problem, point, values)
+    posterior = results.point_values(reading, point, values)
     if problem.bias == "none":
         del posterior["bias"]
-    tree = results.pack(model, parts, posterior, groups, **attrs)
-    _report(tree, model, parts)
+    tree = results.pack(reading, posterior, groups, **attrs)
+    _report(tree, reading)
     for group in ("posterior", "sample_stats", "log_likelihood"):  # without states between draws
         kept = tree[group].to_dataset().isel(draw=slice(drawn.every - 1, None, drawn.every))
         tree[group] = kept.assign_coords(draw=np.arange(kept.sizes["draw"]))

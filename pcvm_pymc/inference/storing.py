@@ -107,9 +107,9 @@ def _check_replaceable(path: Path, overwrite: bool) -> None:
     if attrs.get(_WRITER) != _OURS:
         what = "a folder" if path.is_dir() else "a file"
         raise StoreError(f"{path} is {what} that was not written here; {_OTHER}")
-    inner = [each.relative_to(path) for each in path.rglob("*") if each.is_file()]
+    inner = [file.relative_to(path) for file in path.rglob("*") if file.is_file()]
     # Zarr has these alone: a zarr.json in each group and array, and folders "c" of chunks
-    foreign = [str(each) for each in inner if each.name != "zarr.json" and "c" not in each.parts]
+    foreign = [str(file) for file in inner if file.name != "zarr.json" and "c" not in file.parts]
     if foreign:
         raise StoreError(
             f"{path} has files not written here ({', '.join(foreign[:3])}), and would be lost; {_OTHER}"
@@ -132,23 +132,23 @@ def _checksum_of(tree: xr.DataTree) -> str:
     values: dict[str, NDArray[Any]] = {}
     for group in tree.subtree:
         data = group.to_dataset(inherit=False)
-        for name, each in data.variables.items():
-            array = np.asarray(each.values)
+        for name, variable in data.variables.items():
+            array = np.asarray(variable.values)
             if array.dtype.kind == "O":  # as which text comes back
                 array = array.astype("U")
             elif array.dtype.kind in "mM":  # dates come back in another unit
                 seconds = array.astype(f"{array.dtype.kind}8[s]")
                 rest = (array - seconds).astype("m8[ns]")
                 array = np.stack([seconds.astype(np.int64), rest.astype(np.int64)])
-            values[f"{group.path}/{name}, {each.dims}, {name in data.coords}"] = array
+            values[f"{group.path}/{name}, {variable.dims}, {name in data.coords}"] = array
         # an attribute of one element comes back as a scalar
-        attrs = {name: np.ravel(each).tolist() for name, each in data.attrs.items()}
+        attrs = {name: np.ravel(value).tolist() for name, value in data.attrs.items()}
         values[f"{group.path} attributes"] = np.array(json.dumps(attrs, sort_keys=True))
     digest = hashlib.sha256(b"result")
     for name in sorted(values):
-        each = np.ascontiguousarray(values[name])
-        digest.update(f"{name} {each.dtype.str} {values[name].shape}".encode())
-        digest.update(each.tobytes())
+        stored = np.ascontiguousarray(values[name])
+        digest.update(f"{name} {stored.dtype.str} {values[name].shape}".encode())
+        digest.update(stored.tobytes())
     return digest.hexdigest()
 
 
@@ -191,19 +191,19 @@ def load(path: str | Path) -> xr.DataTree:
     what = "a netCDF file" if is_netcdf else "a folder with Zarr"
     files.restore_killed(place.resolve())
     if not (place.is_file() if is_netcdf else place.is_dir()):
-        found = "is another thing" if place.exists() else "does not exist"
-        raise StoreError(f"{path} {found}; needed {what}; {_REMEDY}")
+        fault = "is another thing" if place.exists() else "does not exist"
+        raise StoreError(f"{path} {fault}; needed {what}; {_REMEDY}")
     if is_netcdf:
         _check_netcdf(place)
     try:
         tree = _read(place)
         writer, checksum = tree.attrs.pop(_WRITER, None), tree.attrs.pop(_CHECKSUM, None)
-        found = _checksum_of(tree)
+        digest = _checksum_of(tree)
     except Exception as error:  # libraries and their codecs have errors of many kinds
         raise StoreError(f"{path} cannot be read as {what} ({error}); {_REMEDY}") from None
     if writer is None and checksum is None:
         warnings.warn(f"{path} has no checksum of save: damage cannot be told", stacklevel=2)
-    elif checksum != found:
+    elif checksum != digest:
         raise StoreError(f"{path} is damaged (its checksum differs); {_REMEDY}")
     return tree
 

@@ -146,7 +146,7 @@ def recall_kernel(
             differs |= not np.array_equal(kernel.width, width)
         piece = piece.with_width(width)
     if not differs and name != kernels.RBF.name and "X" in stored and "Phi" in stored:
-        rows, centres, Phi = (np.asarray(stored[each]) for each in ("X", "centres", "Phi"))
+        rows, centres, Phi = (np.asarray(stored[key]) for key in ("X", "centres", "Phi"))
         values = piece(rows[:_N_CHECKED], centres)
         differs = not np.allclose(values, Phi[:_N_CHECKED], rtol=1e-9, atol=1e-12)
     if differs:
@@ -188,13 +188,13 @@ class Bases:
         if not weighed:  # the others weigh the features themselves
             validation.warn_unscaled(self.X, columns.tolist())
         names.add_dims(feature=columns)
-        kernel, one = self.kernel, pt.constant(1.0)
+        kernel, data = self.kernel, pt.constant(1.0)
         X = pt.cast(names.data("X", self.X, "obs", "feature"), "float64")
         if kernel is None:
             piece = kernels.FeatureColumns(self.features)
-            each = np.arange(kernels.feature_matrix(self.X[:1], self.features).shape[1])
-            names.add_dims(basis=each)
-            return matrix(partial(at_width, piece), X, pt.constant(1.0 * each[:, None]), one)
+            index = np.arange(kernels.feature_matrix(self.X[:1], self.features).shape[1])
+            names.add_dims(basis=index)
+            return matrix(partial(at_width, piece), X, pt.constant(1.0 * index[:, None]), data)
         names.add_dims(basis=np.arange(len(self.centres)), kernel=[kernel.name])
         points = names.data("centres", self.centres, "basis", "feature")
         if isinstance(kernel, Covariance) and kernel.is_random:
@@ -206,15 +206,15 @@ class Bases:
             width = names.variable("width", self.width)
             if random_parts(width) and not is_random(width):
                 width = pm.Deterministic(names("width"), width)  # what predictions need
-            apart, _ = matrix(partial(_distances, kernel.order, 2 + width.ndim), X, points, one)
+            apart, _ = matrix(partial(_distances, kernel.order, 2 + width.ndim), X, points, data)
             inverse = 1.0 / (pt.sqr(width) if kernel.order > 1 else width)
             exponent = pt.tensordot(inverse, apart, 1) if width.ndim else apart * inverse
             middle = kernels.median_distance(self.X, kernel.order)
             typical = kernel.with_width(middle)(self.X, self.centres)
             return DECLARED_KERNELS[kernel.name](exponent), typical
         if _has_width(kernel):
-            one = names.data(_width_name(kernel.name), kernel.width)
-        Phi, value = matrix(partial(at_width, kernel), X, points, one)
+            data = names.data(_width_name(kernel.name), kernel.width)
+        Phi, value = matrix(partial(at_width, kernel), X, points, data)
         if kernel.name == kernels.RBF.name:
             _warn_of_width(value, self.X, np.round(kernel.width, 6))
         return Phi, value
@@ -252,8 +252,8 @@ def choose_bases(
         given = {"basis": basis, "width": width, "kernel": None if is_rbf else kernel}
         for name, value in given.items():
             if value is not None:
-                found = f"{name} was given with features={features!r} ({validation.shown(value)})"
-                raise ValueError(f"{found}; needed features='kernel', or leave it out")
+                fault = f"{name} was given with features={features!r} ({validation.shown(value)})"
+                raise ValueError(f"{fault}; needed features='kernel', or leave it out")
         return Bases(X, X, None, None, None, features)
     has_width = isinstance(kernel, kernels.KernelPiece | pm.gp.cov.Covariance)
     is_named = isinstance(width, str)
@@ -277,10 +277,10 @@ def choose_bases(
     elif known is not None:
         sign = row.signs(known, *shape)
     else:
-        found = "basis was given without signs; needed one, -1 or +1, for each centre"
+        fault = "basis was given without signs; needed one, -1 or +1, for each centre"
         if within is None:
-            found = "neither y nor signs were given; needed labels y of two classes"
-        raise ValueError(f"{found}, or signs='both' (rvm_latent's weights have none)")
+            fault = "neither y nor signs were given; needed labels y of two classes"
+        raise ValueError(f"{fault}, or signs='both' (rvm_latent's weights have none)")
     return Bases(X, centres, sign, piece, width, features)
 
 
@@ -313,14 +313,14 @@ def _warn_of_width(Phi: Array, X: Array, width: Any) -> None:
         The width of `Phi`, for the message.
     """
     if np.quantile(Phi, 0.05) > 0.95:
-        found = "constant (95 % of their values are above 0.95); needed a narrower one"
+        fault = "constant (95 % of their values are above 0.95); needed a narrower one"
     elif np.median(np.where(Phi < 1 - 1e-9, Phi, 0.0).max(axis=1)) < 0.02:
-        found = (
+        fault = (
             "an identity matrix (half of the rows are far from other centres); needed a wider one"
         )
     else:
         return
     validation.warn_input(
-        f"under width={width} the basis functions are nearly {found}, near {kernels.median_distance(X):.3g}, "
+        f"under width={width} the basis functions are nearly {fault}, near {kernels.median_distance(X):.3g}, "
         "the median distance between rows (the default), or that of select(X, y, over=('width',))"
     )

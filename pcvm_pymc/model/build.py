@@ -89,8 +89,8 @@ def build(
         if targets.classes is not None:
             names.add_dims(**{"class": targets.classes})
         observed = names.data("y", codes, "obs")
-        data = {key: names.data(key, each, "obs") for key, each in of_rows.items()}
-        data |= {key: names.variable(key, each) for key, each in nuisance.items()}
+        data = {key: names.data(key, values, "obs") for key, values in of_rows.items()}
+        data |= {key: names.variable(key, value) for key, value in nuisance.items()}
         kind, parameters = DECLARED_LIKELIHOODS[link](latent, **data)
         name = names("target" if targets.kind == "numbers" else "label")
         kind(name, **parameters, observed=observed, dims=names.obs)
@@ -163,7 +163,7 @@ def pcvm_latent(
 
     Examples
     --------
-    A linear predictor, intercepts of three groups, and a likelihood of one's own:
+    A linear predictor, intercepts of three groups, and a user-defined likelihood:
 
     >>> import numpy as np, pymc as pm
     >>> rng = np.random.default_rng(0)
@@ -353,7 +353,7 @@ def _of_rows(
     names: Names, link: str, nuisance: dict[str, Any], given: dict[str, Any], codes: NDArray[Any]
 ) -> dict[str, Array]:
     """Return the weights and the known noise of rows, as far as they were given."""
-    found, has = {}, getfullargspec(DECLARED_LIKELIHOODS[link]).kwonlyargs
+    of_rows, has = {}, getfullargspec(DECLARED_LIKELIHOODS[link]).kwonlyargs
     for name in [name for name, value in given.items() if value is not None]:
         if name not in has:
             also = " or 'student-t'" if name == "sample_weight" else ""
@@ -362,16 +362,16 @@ def _of_rows(
                 f"'normal'{also}; estimators of classes have sample_weight in fit"
             )
         check = as_noise_std if name == "noise_std" else validation.as_weights
-        found[name] = check(names.values(name, given[name]), len(codes))
-    if not found.get("sample_weight", np.ones(1)).all():
-        row = int(np.argmin(found["sample_weight"]))
+        of_rows[name] = check(names.values(name, given[name]), len(codes))
+    if not of_rows.get("sample_weight", np.ones(1)).all():
+        row = int(np.argmin(of_rows["sample_weight"]))
         raise ValueError(f"sample_weight has the value 0 in row {row}; needed positive ones")
-    if "noise_std" in found and "noise" in nuisance:
+    if "noise_std" in of_rows and "noise" in nuisance:
         raise ValueError("noise was given with a likelihood that has its own; needed one of them")
-    noise = found.get("noise_std", nuisance.get("noise"))
+    noise = of_rows.get("noise_std", nuisance.get("noise"))
     if not (noise is None or isinstance(noise, Variable)):
         check_noise("noise", noise, codes)
-    return found
+    return of_rows
 
 
 def _checked_prior(row: System, given: Prior | str | None, precision: str) -> Prior | str:
@@ -381,17 +381,17 @@ def _checked_prior(row: System, given: Prior | str | None, precision: str) -> Pr
     prior: Any = row.hyperprior if given is None else given
     if isinstance(prior, str) and (of_laplace or prior in _NAMES):
         return Hyperprior.plug_in() if not of_laplace and prior == "plug_in" else prior
-    found = f"{'prior' if of_laplace else 'hyperprior'}={validation.shown(prior)}"
+    fault = f"{'prior' if of_laplace else 'hyperprior'}={validation.shown(prior)}"
     if getattr(prior, "name", None) not in row.priors:
         raise ValueError(
-            f"{found} is not a Hyperprior; needed Hyperprior(c, d, e, f), one of its methods, a name of "
+            f"{fault} is not a Hyperprior; needed Hyperprior(c, d, e, f), one of its methods, a name of "
             f"{_NAMES}, or None for the default (priors of this model: {row.priors})"
         )
     if not prior.is_proper and (precision == "joint" or "em" not in row.solvers):
         needed = "a proper Hyperprior(c, d, e, f), all positive, or None"
-        raise ValueError(f"{found}: this model needs a proper hyperprior; needed {needed}")
+        raise ValueError(f"{fault}: this model needs a proper hyperprior; needed {needed}")
     if (prior.name, precision) not in DECLARED_PRIORS:
-        raise ValueError(f"{found} has no precisions, for precision='joint'; use 'marginal'")
+        raise ValueError(f"{fault} has no precisions, for precision='joint'; use 'marginal'")
     return prior
 
 
@@ -414,10 +414,10 @@ class _Targets:
             return cls(known, kind, None)
         labels = native(validation.present_labels(y))
         if kind == "classes":
-            known, found = validation.as_classes(labels, n_obs)
+            known, classes = validation.as_classes(labels, n_obs)
         else:
-            known, found = validation.as_labels(labels, n_obs, one_class=one_class)
-        return cls(known, kind, storable(found, "y"))
+            known, classes = validation.as_labels(labels, n_obs, one_class=one_class)
+        return cls(known, kind, storable(classes, "y"))
 
     @property
     def n_scores(self) -> int:
@@ -432,9 +432,10 @@ def _scaled_prior(
     if row.hyperprior == "laplace":
         return priors.named_prior(name, typical)
     if sign is not None and targets.n_scores:  # each class has its own signs
-        each = [Hyperprior.default(typical, column) for column in sign.T]
+        by_class = [Hyperprior.default(typical, column) for column in sign.T]
         shape = priors.RATE_SHAPE if name == "learned" else None
-        return replace(each[0], d=float(np.mean([one.d for one in each])), rate_shape=shape)
+        d = float(np.mean([prior.d for prior in by_class]))
+        return replace(by_class[0], d=d, rate_shape=shape)
     size, of_bias = targets.size, (targets.size / LATENT_SIZE) ** 2
     if targets.kind == "numbers":
         size = priors.typical_size(targets.known, targets.weight)

@@ -315,7 +315,7 @@ def mpcvm_model(
     r"""Build the PCVM of several classes (mPCVM) as a PyMC model.
 
     The scores are :math:`f_c(x) = \sum_j w_{jc} \exp(-\|x - z_j\|^2 / \text{width}^2) + b_c`, and the class
-    is that of the largest of the responses, normal around the scores. A weight is positive for
+    has the largest of the responses, normal around the scores. A weight is positive for
     the class of its own basis and negative for the others. Called inside a
     ``with pm.Model():`` block, it adds its variables to that model.
 

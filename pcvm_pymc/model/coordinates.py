@@ -44,7 +44,7 @@ def storable(values: Any, what: str) -> NDArray[Any]:
         known = np.datetime_data(array.dtype)[0] in _UNITS
         return array if known else array.astype(f"{array.dtype.kind}8[s]", casting="safe")
     given = array.tolist()
-    changed = [each for each in given if not isinstance(each, str)]
+    changed = [value for value in given if not isinstance(value, str)]
     if changed:
         example = str(changed[0]), shown(changed[0])
         _log.warning("%s is kept as text, such as %r for %s", what, *example)

@@ -32,9 +32,9 @@ class KernelModel(pm.Model):
         length = len(new["new_data"][name]) if rows else 0
         other = rows and length != len(self.coords["obs"])
         at = new["coords"] or ({"obs": range(length)} if other else {})
-        for each, value in new["new_data"].items():
-            if each == name or other:
-                super().set_data(each, value, {**at, **(coords or {})})
+        for key, value in new["new_data"].items():
+            if key == name or other:
+                super().set_data(key, value, {**at, **(coords or {})})
 
 
 def as_model(model: Any) -> pm.Model:
@@ -91,8 +91,8 @@ def new_data(model: pm.Model, X_new: ArrayLike, *, name: str = "latent") -> dict
     columns = coordinates(model, names.known("feature"))
     frame = Frame.of(X_new, "X_new", columns, len(columns))
     values: dict[str, Any] = {names.container("X"): frame.values}
-    for each, unknown in {"y": 0, **OF_ROWS}.items():
-        own = builders.container(each)
+    for key, unknown in {"y": 0, **OF_ROWS}.items():
+        own = builders.container(key)
         if model.named_vars.get(own) in model.data_vars:  # a variable may have its name
             values[own] = np.full(len(frame.values), unknown, dtype=model[own].dtype)
     dim = model.named_vars_to_dims[names.latent][0]
@@ -163,10 +163,10 @@ class Frame:
 
 
 def _check_names(found: list[str], known: list[Any], name: str) -> None:
-    if found == known or not all(isinstance(each, str) for each in known):
+    if found == known or not all(isinstance(column, str) for column in known):
         return
-    missing = [each for each in known if each not in found]
-    extra = [each for each in found if each not in known]
+    missing = [column for column in known if column not in found]
+    extra = [column for column in found if column not in known]
     parts = [f"lacks the columns {missing}"] if missing else []
     parts += [f"has columns that the training rows lack, {extra}"] if extra else []
     order = f"has another order than the training rows, {found}: take {name}[{known}]"

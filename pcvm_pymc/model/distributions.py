@@ -72,8 +72,11 @@ class SymbolicRV(SymbolicRandomVariable):
     def rv_op(cls, *params: Any, size: Any = None, rng: Any = None) -> Tensor:
         """Return the random variable of some parameters, which are taken in double precision."""
         params = tuple(
-            pt.cast(each if isinstance(each, Variable) else np.asarray(each, float), "float64")
-            for each in params
+            pt.cast(
+                parameter if isinstance(parameter, Variable) else np.asarray(parameter, float),
+                "float64",
+            )
+            for parameter in params
         )
         rng, size = normalize_rng_param(rng), normalize_size_param(size)
         batch = size

@@ -20,6 +20,10 @@ from pytensor.tensor.shape import SpecifyShape
 from pcvm_pymc.core.pieces.probit import Array
 
 
+class NotOfFamilyError(ValueError):
+    """A model is of no row of `FAMILY`, or has more in it than the solvers of a row would see."""
+
+
 def applies(x: Variable, operation: Any) -> bool:
     """Whether an expression is the result of an operation on each element."""
     op = None if x.owner is None else x.owner.op
@@ -41,7 +45,7 @@ def _operands(x: Variable, operation: type[scalar.ScalarOp]) -> list[Variable]:
     x = peeled(x)
     if not applies(x, operation):
         return [x]
-    return [each for operand in x.owner.inputs for each in _operands(operand, operation)]
+    return [part for operand in x.owner.inputs for part in _operands(operand, operation)]
 
 
 #: the terms of a sum, and the factors of a product, element by element
@@ -73,7 +77,7 @@ def described(*variables: Variable) -> str:
 def random_parts(x: Variable) -> list[Variable]:
     """Return the random variables that an expression depends on directly, each once."""
     every = walk([x], lambda v: [] if is_random(v) or not v.owner else v.owner.inputs, bfs=False)
-    return [each for each in every if is_random(each)]
+    return [variable for variable in every if is_random(variable)]
 
 
 def made_of(expressions: Iterable[Variable]) -> str:
@@ -81,8 +85,8 @@ def made_of(expressions: Iterable[Variable]) -> str:
 
     Of an expression without any its own name.
     """
-    each = (sorted(str(part.name) for part in random_parts(x) or [x]) for x in expressions)
-    return ", ".join(map(str, each))
+    names = (sorted(str(part.name) for part in random_parts(x) or [x]) for x in expressions)
+    return ", ".join(map(str, names))
 
 
 def numbers(x: Variable, given: Mapping[Variable, Any] | None = None) -> Array:
@@ -107,8 +111,8 @@ def _evaluated(x: Variable, given: Mapping[Variable, Any]) -> Any:
             raise NotImplementedError(f"{node.op} overwrites what it is given")
         stored: list[list[Any]] = [[None] for _ in node.outputs]
         node.op.prepare_node(node, None, None, "py")  # else NumPy divides whole numbers as such
-        node.op.perform(node, [_value(each, value) for each in node.inputs], stored)
-        value |= zip(node.outputs, (each for (each,) in stored), strict=True)
+        node.op.perform(node, [_value(operand, value) for operand in node.inputs], stored)
+        value |= zip(node.outputs, (result for (result,) in stored), strict=True)
     return _value(x, value)
 
 
@@ -123,14 +127,16 @@ def number(x: Variable, what: str) -> float:
     """Return an expression's value as a number; raise unless all its elements are equal."""
     values = np.unique(numbers(x))
     if len(values) != 1:
-        raise ValueError(f"{what} has {len(values)} values; needed one for all, or sample by NUTS")
+        raise NotOfFamilyError(
+            f"{what} has {len(values)} values; needed one for all, or sample by NUTS"
+        )
     return float(values[0])
 
 
 def shape_of(x: Variable) -> tuple[int, ...]:
     """Return the shape of an expression without draws, which improper distributions refuse."""
     if not is_random(x):
-        return np.shape(numbers(x, {each: np.ones(shape_of(each)) for each in random_parts(x)}))
+        return np.shape(numbers(x, {part: np.ones(shape_of(part)) for part in random_parts(x)}))
     op, node = x.owner.op, x.owner
     size = op.size_param(node)
     if size is None or (isinstance(size, Constant) and size.data is None):

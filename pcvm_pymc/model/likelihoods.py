@@ -16,25 +16,14 @@ from pcvm_pymc.model.weighted import WeightedNormal, WeightedStudentT
 type Declared = tuple[Any, dict[str, Any]]  # a distribution, and its parameters by their names
 
 
-def _normal(
-    latent: Any, *, noise: Any = None, noise_std: Any = None, sample_weight: Any = None
-) -> Declared:
-    """Return the distribution of targets, whose standard deviation is one number or each row's."""
-    given = {"mu": latent, "sigma": noise if noise_std is None else noise_std}
-    return _counted(pm.Normal, WeightedNormal, given, sample_weight)
-
-
-def _student_t(
-    latent: Any, *, noise: Any = None, degrees: Any = 4.0, sample_weight: Any = None
-) -> Declared:
-    """Return the distribution of targets with outliers."""
-    given = {"nu": degrees, "mu": latent, "sigma": noise}
-    return _counted(pm.StudentT, WeightedStudentT, given, sample_weight)
-
-
-def _counted(once: Any, weighted: Any, given: dict[str, Any], weight: Any) -> Declared:
-    """Return the distribution of rows that count once, or by weights."""
-    return (once, given) if weight is None else (weighted, {**given, "weight": weight})
+def _of_numbers(sample_weight: Any, **given: Any) -> Declared:
+    """Return the distribution of targets, normal or Student-t, whose rows count once or by weights."""
+    once, weighted = (
+        (pm.StudentT, WeightedStudentT) if "nu" in given else (pm.Normal, WeightedNormal)
+    )
+    return (
+        (once, given) if sample_weight is None else (weighted, {**given, "weight": sample_weight})
+    )
 
 
 #: by the name of the piece: the observed variable; keywords are nuisance parameters, None where unknown
@@ -50,7 +39,12 @@ DECLARED_LIKELIHOODS: dict[str, Callable[..., Declared]] = {
         {"mu": ndtr(latent), "sigma": noise},
     ),
     "logit": lambda latent: (pm.Bernoulli, {"logit_p": latent}),
-    "normal": _normal,
-    "student-t": _student_t,
+    # the standard deviation is one number, or each row's
+    "normal": lambda latent, *, noise=None, noise_std=None, sample_weight=None: _of_numbers(
+        sample_weight, mu=latent, sigma=noise if noise_std is None else noise_std
+    ),
+    "student-t": lambda latent, *, noise=None, degrees=4.0, sample_weight=None: _of_numbers(
+        sample_weight, nu=degrees, mu=latent, sigma=noise
+    ),
     "multinomial probit": lambda latent: (MultinomialProbit, {"latent": latent}),
 }

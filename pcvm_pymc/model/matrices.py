@@ -1,4 +1,4 @@
-"""Basis functions as an operation of rows, centres and width, computed only where these change."""
+"""The design matrix as an operation of rows, centres and width, cached at the training data."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ from pcvm_pymc.model.graphs import numbers
 
 
 class Matrix(Op):
-    """A matrix by a NumPy function of rows, centres and width, with its value at those of training.
+    """A NumPy function of rows, centres and width as an operation, cached at the training data.
 
     Samplers evaluate a model at the same data many thousand times: the value is compared for, and taken. It
     has no derivative: data are no variables. For JAX data are constants, and so is this.
@@ -39,7 +39,7 @@ class Matrix(Op):
 
     def make_node(self, *inputs: Any) -> Apply:
         """Return the node of rows, centres, width, their values at training, and the matrix there."""
-        every = [pt.as_tensor(each) for each in inputs]
+        every = [pt.as_tensor(value) for value in inputs]
         return Apply(self, every, [pt.tensor(dtype="float64", shape=(None,) * every[-1].ndim)])
 
     def infer_shape(self, node: Apply, shapes: Any) -> list[Any]:
@@ -58,7 +58,7 @@ class Matrix(Op):
 
 @register_funcify_and_cache_key(Matrix)
 def _in_numba(op: Matrix, node: Apply, **kwargs: Any) -> tuple[Callable[..., Any], Any]:
-    """Return the operation for compiled code, which calls Python only where data are others."""
+    """Return the operation in numba; Python is called only at other data than those of training."""
     kind, elsewhere = get_numba_type(node.outputs[0].type), op.elsewhere
     piece = next(iter(getattr(op.function, "args", ())), None)
     if type(piece) is RBF:
@@ -83,7 +83,7 @@ def _are_same(X, centres, width, X0, centres0, width0):  # type: ignore[no-untyp
 
 
 def _rbf_in_numba(one_width: bool) -> tuple[Callable[..., Any], str]:
-    """Return the same for the RBF, without Python, so that what is compiled is found again."""
+    """Return the operation in numba for the RBF, without Python, so that numba can cache it."""
 
     @numba_njit
     def compiled(X, centres, width, X0, centres0, width0, known):  # type: ignore[no-untyped-def]  # noqa: PLR0917
@@ -111,6 +111,6 @@ def matrix(
     function: Callable[[Array, Array, Any], Array], *data: Variable
 ) -> tuple[TensorVariable, Array]:
     """Return a matrix by a function of a model's rows, centres and width, and its value."""
-    known = [numbers(each) for each in data]
+    known = [numbers(values) for values in data]
     value: Array = np.ascontiguousarray(function(known[0], known[1], known[2][()]), dtype=float)
     return Matrix(function)(*data, *known, value), value

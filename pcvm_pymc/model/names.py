@@ -1,4 +1,4 @@
-"""What is added to a model, under names that are free, and what is taken of the model's own."""
+"""Names of a latent function's variables and dims in a model, and `pm.Data` of the user in their place."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,11 +20,11 @@ from pcvm_pymc.model.graphs import is_random, numbers, random_parts
 
 @contextmanager
 def adding_to(model: pm.Model) -> Iterator[pm.Model]:
-    """Enter a model's block; after an error in it the model is as it was."""
+    """Enter a model's block; undo all additions after an error."""
     chain = [model]
     while chain[-1].parent is not None:
         chain.append(chain[-1].parent)
-    every = [x for each in chain for x in (vars(each), *vars(each).values())]
+    every = [x for part in chain for x in (vars(part), *vars(part).values())]
     before = [(x, len(x)) for x in every if isinstance(x, list | dict)]
     try:
         with model:
@@ -39,7 +39,7 @@ def adding_to(model: pm.Model) -> Iterator[pm.Model]:
 def latent_functions(model: pm.Model) -> list[str]:
     """Return the names of the latent functions that builders have added to a model."""
     ends = [x.removesuffix("hyperprior") for x in model.named_vars if x.endswith("hyperprior")]
-    return [each[:-1] or "latent" for each in ends]
+    return [prefix[:-1] or "latent" for prefix in ends]
 
 
 def coordinates(model: pm.Model, dim: str) -> NDArray[Any]:
@@ -50,7 +50,7 @@ def coordinates(model: pm.Model, dim: str) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Names:
-    """What a latent function's variables and dimensions are called in a model.
+    """Names of a latent function's variables and dims in a model.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class Names:
 
     def dims(self, *dims: str) -> tuple[str, ...]:
         """Return the full names of dimensions."""
-        return tuple(self.obs if each == "obs" else self.known(each) for each in dims)
+        return tuple(self.obs if dim == "obs" else self.known(dim) for dim in dims)
 
     def add_dims(self, **coords: Any) -> None:
         """Add dimensions with their coordinates to the model.
@@ -151,8 +151,8 @@ class Names:
             return pm.Data(self(name), values, dims=self.dims(*dims) or None)
         own = self.given[name]
         if not np.array_equal(own.get_value(), values):
-            found, needed = (shown(np.unique(each)[:5]) for each in (own.get_value(), values))
-            what = f"{name} is the pm.Data {own.name!r} of the values {found}"
+            stored, needed = (shown(np.unique(array)[:5]) for array in (own.get_value(), values))
+            what = f"{name} is the pm.Data {own.name!r} of the values {stored}"
             raise ValueError(f"{what}, taken as they are; needed {needed}, or its get_value()")
         self.model.add_coord(self.known(f"{name}_container"), [own.name])
         return own
@@ -176,7 +176,7 @@ class Names:
         is_prior = is_random(value) and value.name is None
         inner = value.owner.inputs if is_prior else [value]
         known = self.model.root.basic_RVs
-        outside = [x.name for each in inner for x in random_parts(each) if x not in known]
+        outside = [x.name for part in inner for x in random_parts(part) if x not in known]
         if outside:
             fault = f"{outside[0]!r} of another model" if outside[0] else "an unnamed prior"
             raise ValueError(

@@ -1,6 +1,5 @@
-"""What a model is made of, recognised by the operations of its variables, never by their names."""
+"""Likelihood, basis functions, weights and bias of a model, recognised by their operations."""
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,19 +21,11 @@ from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import Index
 from pcvm_pymc.model import graphs
 from pcvm_pymc.model.distributions import ProbitBernoulliRV
+from pcvm_pymc.model.graphs import NotOfFamilyError
 from pcvm_pymc.model.matrices import Matrix
 from pcvm_pymc.model.multinomial import MultinomialProbitRV
 from pcvm_pymc.model.priors import NUTS, weight_prior, with_bias
 from pcvm_pymc.model.weighted import WeightedNormalRV, WeightedStudentTRV
-
-#: what a builder calls the observed variable, by what targets are
-OBSERVED = {"labels": "label", "classes": "label", "numbers": "target"}
-
-_log = logging.getLogger(__name__)
-
-
-class NotOfFamilyError(ValueError):
-    """A model is of no row of `FAMILY`, or has more in it than the solvers of a row would see."""
 
 
 @dataclass(frozen=True)
@@ -93,13 +84,13 @@ class Parts:
     nuisances: Mapping[str, Variable] = field(default_factory=dict)
 
     @property
-    def pieces(self) -> tuple[Array | None, Prior, Likelihood, Any]:
-        """Signs, prior, likelihood and kind of bias, as `without_data` takes them."""
-        return self.sign, self.hyperprior, self.likelihood, self.bias_kind
+    def pieces(self) -> Problem:
+        """The problem without its data, which is of the same rows of `FAMILY`."""
+        return without_data(self.sign, self.hyperprior, self.likelihood, self.bias_kind)
 
     @property
     def data(self) -> list[Variable]:
-        """Rows, centres and width that basis functions of a builder are computed from; else nothing."""
+        """Inputs of a builder's basis functions: rows, centres and width; empty for other basis functions."""
         nodes = (x.owner for x in ancestors([self.Phi]) if x.owner is not None)
         return next((node.inputs[:3] for node in nodes if isinstance(node.op, Matrix)), [])
 
@@ -114,42 +105,25 @@ class Parts:
         return np.arange(n_basis) if n_obs == n_basis else np.full(n_basis, -1)
 
     def made_width(self, model: pm.Model) -> Variable | None:
-        """Return the deterministic that the width is, where it is an expression of variables."""
+        """Return the deterministic of a width that is an expression of variables; else None."""
         inside = set(ancestors([self.Phi]))
         made = [x for x in model.deterministics if x in inside and x.type.ndim < 2]
         return made[-1] if made else None  # the last one is made of the others
 
-    def foreign(self, model: pm.Model) -> list[str]:
-        """Return the names of what else is in the model."""
+    def extra(self, model: pm.Model) -> list[str]:
+        """Return the names of further random variables and potentials in the model."""
         known = {self.observed, self.weight, self.bias, self.width, self.rate}
         known |= {*self.precisions, *self.scales, *self.nuisances.values()}
-        random = [*model.free_RVs, *model.observed_RVs, *model.potentials]
-        return sorted(str(each.name) for each in random if each not in known)
-
-    def names(self, model: pm.Model) -> dict[str, str]:
-        """Return what the model calls the variables and data that builders call by the keys."""
-        made = {graphs.peeled(x): str(x.name) for x in model.deterministics}
-        roles: dict[str, Any] = {
-            **dict(zip(("X", "centres"), self.data, strict=False)),
-            "latent": made.get(graphs.peeled(self.latent)),
-            "weight": made.get(graphs.peeled(self.signed_weight)),
-            OBSERVED[self.likelihood.targets]: self.observed,
-            "bias": self.bias,
-            "rate": self.rate,
-            **self.nuisances,
-            "width": self.width if (made_width := self.made_width(model)) is None else made_width,
-        }
-        roles["weight" if self.sign is None else "magnitude"] = self.weight
-        named = {key: getattr(x, "name", x) for key, x in roles.items()}
-        return {key: str(name) for key, name in named.items() if name in model.named_vars}
+        others = [*model.free_RVs, *model.observed_RVs, *model.potentials]
+        return sorted(str(rv.name) for rv in others if rv not in known)
 
 
 def find_parts(model: pm.Model) -> Parts:
-    """Return the pieces of the one latent function of the family in a model; other terms may be there too.
+    """Find the pieces of a model with one latent function of the family; it may have further terms.
 
     Raises
     ------
-    ValueError
+    NotOfFamilyError
         If there is none: what was found, and what is needed.
     """
     observed, name, latent, parameters = _observed(model)
@@ -158,7 +132,7 @@ def find_parts(model: pm.Model) -> Parts:
     outside = set(unknown) - set(model.free_RVs)
     if len(unknown) > 1 or outside or any(x.type.ndim > 1 for x in unknown):
         raise not_an_rbf(unknown)
-    prior, positive, variables = weight_prior(size)
+    prior, sign, variables = weight_prior(size, sign)
     prior, bias_kind, bias_precision = with_bias(prior, bias)
     variables["precisions"] = (*variables.get("precisions", ()), *bias_precision)
     shape = graphs.shape_of(size)
@@ -178,13 +152,7 @@ def find_parts(model: pm.Model) -> Parts:
     likelihood = LIKELIHOODS[name](**values)
     if likelihood.n_scores != n_scores:
         fault = f"{observed.name!r} under {name!r} has {likelihood.n_scores} score(s)"
-        raise ValueError(f"{fault}, and the weights have shape {shape}")
-    if positive and sign is None:  # sizes without signs are weights that are all positive
-        sign = np.ones(shape)
-    if not positive and sign is not None:
-        raise ValueError(
-            f"{size.name!r} times signs is unconstrained; needed MarginalWeight, {NUTS}"
-        )
+        raise NotOfFamilyError(f"{fault}, and the weights have shape {shape}")
     variables |= {"sample_weight": sample_weight, "noise_std": noise_std, "nuisances": nuisances}
     variables["width"] = unknown[0] if unknown else None
     known = (observed, latent, likelihood, prior, Phi, sign, size, weight, bias, bias_kind)
@@ -198,34 +166,25 @@ def _scalar(
 
     Raises
     ------
-    ValueError
+    NotOfFamilyError
         If it is anything else, which no solver of the family would see.
     """
-    rv, names = unknown[0], [str(each.name) for each in unknown]
+    rv, names = unknown[0], [str(variable.name) for variable in unknown]
     alone = len(names) == 1 and rv.type.ndim == 0 and rv in model.free_RVs and rv not in latent
     if alone and all((graphs.numbers(x, {rv: at}) == at).all() for at in (0.3, 0.07)):
         return rv
-    raise ValueError(
+    raise NotOfFamilyError(
         f"{key} of the likelihood depends on {names} and is not one free scalar alone; needed that, a number "
         f"or data, or find_map_em, which takes any expression, {NUTS}"
     )
 
 
 def not_an_rbf(unknown: list[Variable]) -> NotOfFamilyError:
-    """Return the error of basis functions that depend on unknowns as no kernel does on its width."""
+    """Return the error for basis functions whose unknowns are not the width of an RBF or Laplacian."""
     return NotOfFamilyError(
         f"the basis functions depend on {sorted(str(x.name) for x in unknown)} in another way than an RBF or "
         f"a Laplacian on its width; needed one of these, or a kernel without unknowns, {NUTS}"
     )
-
-
-def parts_of(model: pm.Model) -> Parts | None:
-    """Return the pieces of a model; None where it is not of the family."""
-    try:
-        return find_parts(model)
-    except ValueError as error:
-        _log.debug("not of the family: %s", error)
-        return None
 
 
 def without_data(sign: Array | None, prior: Prior, likelihood: Likelihood, bias: Any) -> Problem:
@@ -245,18 +204,18 @@ type _Observed = tuple[Variable, str, Variable, dict[str, Variable]]
 def _observed(model: pm.Model) -> _Observed:
     """Return the one observed variable of a known likelihood whose latent function has a basis."""
     candidates = filter(None, map(_likelihood, model.observed_RVs))
-    ours = [each for each in candidates if _has_basis(each[2])]
+    ours = [candidate for candidate in candidates if _has_basis(candidate[2])]
     if len(ours) == 1:
         return ours[0]
-    found = graphs.described(*model.observed_RVs)
+    laws = graphs.described(*model.observed_RVs)
     if ours:
-        raise ValueError(
-            f"the model has {len(ours)} likelihoods of latent functions: {found}; needed one: for another "
+        raise NotOfFamilyError(
+            f"the model has {len(ours)} likelihoods of latent functions: {laws}; needed one: for another "
             f"than a builder's own take pcvm_latent(X, y, ...), {NUTS}"
         )
-    raise ValueError(
+    raise NotOfFamilyError(
         "the model lacks an observed variable of dot(Phi, weight) + bias under a likelihood of the family; "
-        f"found {found}. Needed a model such as pcvm_model(X, y, ...) builds, {NUTS}"
+        f"found {laws}. Needed a model such as pcvm_model(X, y, ...) builds, {NUTS}"
     )
 
 
@@ -302,7 +261,7 @@ def _likelihood(rv: Variable) -> _Observed | None:
 def _flipped_probit(p: Variable) -> tuple[Variable, Variable] | None:
     """Return x and flip of ``flip + (1 - 2 flip) Phi(x)``; None where an expression is another."""
     tails = [x.owner.inputs[0] for x in ancestors([p]) if graphs.applies(x, scalar.Erfc)]
-    inner = [x for each in tails for x in graphs.factors(each) if graphs.random_parts(x)]
+    inner = [x for tail in tails for x in graphs.factors(tail) if graphs.random_parts(x)]
     if len(inner) != 1:
         return None
     latent, shape = inner[0].type(), graphs.shape_of(inner[0])
@@ -310,9 +269,9 @@ def _flipped_probit(p: Variable) -> tuple[Variable, Variable] | None:
     given = {rv: np.full(graphs.shape_of(rv), 0.07) for rv in graphs.random_parts(expression)}
 
     at = [{**given, latent: np.full(shape, point)} for point in (-40.0, -1.0, 0.3, 2.0)]
-    flip, *found = (graphs.numbers(expression, each) for each in at)
-    wanted = [flip + (1 - 2 * flip) * ndtr(each[latent]) for each in at[1:]]
-    if not np.allclose(found, wanted, rtol=1e-12):
+    flip, *computed = (graphs.numbers(expression, values) for values in at)
+    wanted = [flip + (1 - 2 * flip) * ndtr(values[latent]) for values in at[1:]]
+    if not np.allclose(computed, wanted, rtol=1e-12):
         return None
     lowest = latent.type.filter_variable(pt.constant(at[0][latent]))
     return inner[0], graph_replace([expression], {latent: lowest})[0]
@@ -325,12 +284,12 @@ def _latent_parts(
     model: pm.Model, latent: Variable
 ) -> tuple[Variable, Variable, Array | None, Variable, Variable | None]:
     """Return Phi, weights or sizes, signs, their product, and bias of dot(Phi, sign * weight) + bias."""
-    each, free = graphs.terms(latent), set(model.free_RVs)
-    inner = next(x for x in each if graphs.product(x))
-    others = [x for x in each if x is not inner]
+    terms, free = graphs.terms(latent), set(model.free_RVs)
+    inner = next(x for x in terms if graphs.product(x))
+    others = [x for x in terms if x is not inner]
     if len(others) > 1 or any(graphs.product(x) for x in others):
-        fault = f"the likelihood takes {len(each)} terms, of {graphs.made_of(each)}"
-        raise ValueError(f"{fault}; needed dot(Phi, weight) + bias alone, {NUTS}")
+        fault = f"the likelihood takes {len(terms)} terms, of {graphs.made_of(terms)}"
+        raise NotOfFamilyError(f"{fault}; needed dot(Phi, weight) + bias alone, {NUTS}")
     Phi, weight = graphs.product(inner)  # type: ignore[misc]
     if not graphs.random_parts(weight) and graphs.random_parts(Phi):  # dot(weight, Phi.T)
         Phi, weight = weight.T, Phi
@@ -339,7 +298,7 @@ def _latent_parts(
     moved = [*(graphs.random_parts(size) or [size]), *others]
     unfree = [x for x in moved if x not in free]
     if unfree:
-        raise ValueError(
+        raise NotOfFamilyError(
             f"found not free {graphs.made_of(unfree)}; needed free variables, each by itself a term or "
             f"factor in dot(Phi, sign * weight) + bias, {NUTS}"
         )
@@ -355,5 +314,7 @@ def signed(weight: Variable) -> tuple[Array | None, Variable]:
         return None, weight
     sign = np.asarray(graphs.numbers(known[0]), dtype=float)
     if not np.isin(sign, (-1.0, 1.0)).all():
-        raise ValueError(f"sizes are times {np.unique(sign)[:5]}; needed signs, -1 and +1, {NUTS}")
+        raise NotOfFamilyError(
+            f"sizes are times {np.unique(sign)[:5]}; needed signs, -1 and +1, {NUTS}"
+        )
     return sign, both[1] if both[0] is known[0] else both[0]

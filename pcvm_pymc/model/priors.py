@@ -13,6 +13,7 @@ from pytensor.tensor.random import basic as random
 from pytensor.tensor.variable import TensorVariable
 
 from pcvm_pymc.core.pieces.priors import HalfHorseshoe, Hyperprior, Laplace, Prior, SharedHyperprior
+from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.model import distributions as ours
 from pcvm_pymc.model import graphs
 from pcvm_pymc.model.names import Names
@@ -118,22 +119,22 @@ DECLARED_PRIORS: dict[tuple[str, str], Callable[[Values, str, Dims, Names], Tens
 # --- recognised ---------------------------------------------------------------------------------
 
 
-def weight_prior(weight: Variable) -> tuple[Prior, bool, dict[str, Any]]:
-    """Return the prior of weights, by their operation.
+def weight_prior(weight: Variable, sign: Array | None) -> tuple[Any, Array | None, dict[str, Any]]:
+    """Recognise the prior of weights, or of their sizes, by the operation of their variable.
 
     Returns
     -------
     prior : Prior
         With e and f of a flat bias: those of a weight, c and d.
-    positive : bool
-        Whether it is that of sizes.
+    sign : ndarray or None
+        The same; ones where sizes are without signs, weights that are all positive.
     variables : dict of str to TensorVariable, or tuple of them
         ``rate`` (an unknown d), ``precisions``, and ``scales`` of a half-horseshoe.
 
     Raises
     ------
-    ValueError
-        If it is none of the family's.
+    NotOfFamilyError
+        If it is none of the family's, or weights under it are unconstrained, and times signs.
     """
     op, parts = type(weight.owner.op), dict[str, Any]()
     prior: Prior | None = None
@@ -149,22 +150,29 @@ def weight_prior(weight: Variable) -> tuple[Prior, bool, dict[str, Any]]:
         parts["precisions"] = (precision,)
         prior, parts["rate"] = _gamma(precision.type.ndim < weight.type.ndim, c, d)
     if prior is None:
-        found = graphs.described(*graphs.random_parts(weight))
-        raise ValueError(
-            f"weights made of {found} have no prior of the family; needed MarginalWeight, FreeWeight, "
+        laws = graphs.described(*graphs.random_parts(weight))
+        raise graphs.NotOfFamilyError(
+            f"weights made of {laws} have no prior of the family; needed MarginalWeight, FreeWeight, "
             f"pm.Laplace or another that the builders declare, {NUTS}"
         )
-    return prior, op in _SIZES or "scales" in parts, parts
+    positive = op in _SIZES or "scales" in parts
+    if sign is not None and not positive:
+        raise graphs.NotOfFamilyError(
+            f"{weight.name!r} times signs is unconstrained; needed MarginalWeight, {NUTS}"
+        )
+    if sign is None and positive:
+        sign = np.ones(graphs.shape_of(weight))
+    return prior, sign, parts
 
 
 def _params(variable: Variable) -> tuple[Variable, ...]:
     return tuple(variable.owner.op.dist_params(variable.owner))
 
 
-def _tidy(value: float, holds: Callable[[float], bool]) -> float:
-    """Return a number rounded to fifteen digits where `holds` is true of that, else as it is."""
+def _tidy(value: float, is_exact: Callable[[float], bool]) -> float:
+    """Return a number rounded to fifteen digits where `is_exact` is true of it, else as it is."""
     short = float(f"{value:.15g}")
-    return short if holds(short) else value
+    return short if is_exact(short) else value
 
 
 def _gamma(shared: bool, c: float, d: Variable | float) -> tuple[Hyperprior, Variable | None]:
@@ -178,9 +186,9 @@ def _gamma(shared: bool, c: float, d: Variable | float) -> tuple[Hyperprior, Var
     if graphs.peeled(d) is not unknown[0] or not isinstance(
         op, random.GammaRV | random.LogNormalRV
     ):
-        found = [x.name for x in unknown]
+        names = [x.name for x in unknown]
         needed = f"a number, or a Gamma or log-normal variable, {NUTS}"
-        raise ValueError(f"d depends on {found}; needed {needed}")
+        raise graphs.NotOfFamilyError(f"d depends on {names}; needed {needed}")
     shape, scale = (graphs.number(x, "the rate's prior") for x in _params(unknown[0]))
     if isinstance(op, random.LogNormalRV):
         rate = _tidy(np.exp(shape), lambda x: np.log(x) == shape)
@@ -193,7 +201,9 @@ def _penalty(variable: Variable) -> float:
     """Return gamma of a Laplace or exponential density, ``scale = 1 / sqrt(gamma)``."""
     *place, spread = _params(variable)
     if any(graphs.number(x, "mu") != 0 for x in place):
-        raise ValueError(f"{variable.name!r} is not centred at zero; needed mu=0, {NUTS}")
+        raise graphs.NotOfFamilyError(
+            f"{variable.name!r} is not centred at zero; needed mu=0, {NUTS}"
+        )
     scale = graphs.number(spread, "the Laplace scale")
     return _tidy(scale**-2.0, lambda x: 1.0 / np.sqrt(x) == scale)
 
@@ -223,7 +233,7 @@ _ROLES = {
 
 
 def _half_horseshoe(size: Variable) -> tuple[HalfHorseshoe | None, tuple[Variable, ...]]:
-    """Return the half-horseshoe where sizes are its function of a half-normal and two half-Cauchys."""
+    """Recognise a half-horseshoe: sizes that are its function of a half-normal and two half-Cauchys."""
     parts = graphs.random_parts(size)
     role = {_ROLES.get((type(x.owner.op), x.type.ndim > 0), ""): x for x in parts}
     if len(parts) != 3 or role.keys() != set(_ROLES.values()):
@@ -234,11 +244,11 @@ def _half_horseshoe(size: Variable) -> tuple[HalfHorseshoe | None, tuple[Variabl
         given = {role[name]: np.full(graphs.shape_of(role[name]), x) for name, x in values.items()}
         return float(graphs.numbers(size, given).flat[0])
 
-    one, other = at(unit=1.0, local=1.0, shared=1.0), at(unit=2.0, local=3.0, shared=0.7)
-    if not 0 < one < 1 or scale["unit"] != 1 or scale["local"] != 1:
+    near, far = at(unit=1.0, local=1.0, shared=1.0), at(unit=2.0, local=3.0, shared=0.7)
+    if not 0 < near < 1 or scale["unit"] != 1 or scale["local"] != 1:
         return None, ()
-    slab = _tidy((one**-2.0 - 1.0) ** -0.5, lambda x: abs((1.0 + x**-2.0) ** -0.5 - one) < 1e-13)
-    if not np.isclose(other, 4.2 / np.sqrt(1.0 + (2.1 / slab) ** 2), rtol=1e-9):
+    slab = _tidy((near**-2.0 - 1.0) ** -0.5, lambda x: abs((1.0 + x**-2.0) ** -0.5 - near) < 1e-13)
+    if not np.isclose(far, 4.2 / np.sqrt(1.0 + (2.1 / slab) ** 2), rtol=1e-9):
         return None, ()
     return HalfHorseshoe(scale["shared"], slab, 0.5, 0.5), tuple(parts)
 
@@ -246,22 +256,22 @@ def _half_horseshoe(size: Variable) -> tuple[HalfHorseshoe | None, tuple[Variabl
 def with_bias(
     prior: Any, bias: Variable | None
 ) -> tuple[Prior, Literal["prior", "free", "none"], tuple[Variable, ...]]:
-    """Return the prior with the bias' numbers, the kind of the bias, and its explicit precision."""
+    """Recognise the prior of the bias: the prior with e and f, the kind, and an explicit precision."""
     if bias is None:
         return prior, "none", ()
-    op, found = type(bias.owner.op), f"the bias is {graphs.described(bias)}"
+    op, fault = type(bias.owner.op), f"the bias is {graphs.described(bias)}"
     if op is FlatRV:
         return prior, "free", ()
     if isinstance(prior, Laplace):
         if op is random.LaplaceRV and _penalty(bias) == prior.gamma:
             return prior, "prior", ()
-        raise ValueError(f"{found}; needed the weights' Laplace or pm.Flat, {NUTS}")
+        raise graphs.NotOfFamilyError(f"{fault}; needed the weights' Laplace or pm.Flat, {NUTS}")
     if op in _STUDENT[1:]:
         e, f = (graphs.number(x, "the bias' prior") for x in _params(bias))
         return replace(prior, e=e, f=f), "prior", ()
     explicit = _precision(bias) if op is random.NormalRV else None
     if explicit is None:
-        raise ValueError(f"{found}; needed MarginalBias, pm.Flat or none, {NUTS}")
+        raise graphs.NotOfFamilyError(f"{fault}; needed MarginalBias, pm.Flat or none, {NUTS}")
     precision, e, rate = explicit
     f = rate if isinstance(rate, float) else graphs.number(rate, "f")
     return replace(prior, e=e, f=f), "prior", (precision,)

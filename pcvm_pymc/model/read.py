@@ -1,7 +1,7 @@
-"""One reader: the pieces of a model, recognised by the operations of its variables, never by their names."""
+"""The one reading of a PyMC model, by the operations of its variables, never by their names."""
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from threading import Lock
 from typing import Any
@@ -21,81 +21,143 @@ from pcvm_pymc.core.family import check_solver, systems_of
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import ObservedRows, Problem
 from pcvm_pymc.model import graphs
-from pcvm_pymc.model.parts import NotOfFamilyError, Parts, find_parts, not_an_rbf, without_data
+from pcvm_pymc.model.data import as_model
+from pcvm_pymc.model.graphs import NotOfFamilyError
+from pcvm_pymc.model.parts import Parts, find_parts, not_an_rbf
 from pcvm_pymc.model.priors import NUTS
 
 
-def read(model: pm.Model, solver: str | None = None, parts: Parts | None = None) -> Problem:
-    """Return the problem of a model, as solvers and samplers take it.
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A PyMC model with its pieces and its problem, or why it is of no row of `FAMILY`.
+
+    Solvers, samplers and what packs their results take this object: none reads the model again.
+
+    Attributes
+    ----------
+    model : pm.Model
+    parts : Parts or None
+        None where the model has not one latent function of the family under one of its likelihoods.
+    extra : list of str
+        Names of the random variables and potentials that are no parts.
+    problem : Problem or None
+        At the model's data. None without parts, with extra terms, and where the basis functions depend on an
+        unknown as no kernel of the family does on its width.
+    fault : str
+        Why there is no problem: what was found, and what is needed.
+    """
+
+    model: pm.Model
+    parts: Any
+    extra: list[str]
+    problem: Any
+    fault: str
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether a builder declared the likelihood: the name of one is among the model's data."""
+        return "likelihood_name" in self.model.named_vars
+
+    def unseen(self, solver: str) -> str:
+        """Return why a solver would leave out terms of the model; empty where it takes all.
+
+        Parameters
+        ----------
+        solver : {"em", "evidence", "bottom-up", "sampling"}
+        """
+        if self.parts is None or self.extra:
+            return self.fault
+        solvers = {name for row in systems_of(self.parts.pieces) for name in row.solvers}
+        if solver == "em" and solver not in solvers:
+            # what a builder declares is refused by `problem_for`
+            return "" if self.is_declared else "the model is of no row of FAMILY that EM takes"
+        moved = ("noise",) if solver in ("evidence", "sampling") else ()
+        unknown = {key: x.name for key, x in self.parts.nuisances.items() if key not in moved}
+        if unknown:
+            names = f"{[*unknown.values()]} ({', '.join(unknown)} of the likelihood)"
+            needed = f"needed a number, find_map_em, {NUTS}"
+            return f"{names} is unknown, which {solver!r} does not move; {needed}"
+        return self.fault
+
+    def refusal(self, solver: str) -> str:
+        """Return why a solver cannot take the model, whatever its pieces are; empty where it can."""
+        parts = self.parts
+        if parts is not None and parts.precisions and solver != "evidence":
+            names = [rv.name for rv in parts.precisions]
+            return f"explicit precisions {names}; needed precision='marginal', {NUTS}"
+        if parts is not None and parts.width is not None and solver not in ("em", "sampling"):
+            fault = f"the kernel's width is a random variable, {parts.width.name!r}"
+            return f"{fault}, which {solver!r} does not move; needed a number, {NUTS}"
+        return self.unseen(solver)
+
+    def problem_for(self, solver: str) -> Problem:
+        """Return the problem that a solver takes.
+
+        Parameters
+        ----------
+        solver : {"em", "evidence", "bottom-up", "sampling"}
+            EM and samplers may move the width of an RBF; the evidence is maximised over precisions, whether
+            the model has them or not.
+
+        Raises
+        ------
+        ValueError
+            If there is something in the model that would not be seen, or the solver does not take its
+            pieces: what was found, what is needed, and what can take the model.
+        """
+        if self.parts is not None and solver != "sampling":
+            pieces = self.parts.pieces
+            check_solver(pieces.given() if solver == "em" else pieces, solver)
+        if refusal := self.refusal(solver):
+            raise NotOfFamilyError(refusal)
+        problem: Problem = self.problem
+        return problem
+
+
+def read(model: pm.Model | None = None) -> Reading:
+    """Read the pieces and the problem of a PyMC model.
 
     Parameters
     ----------
-    model : pm.Model
+    model : pm.Model, optional
         From a builder, transformed from one by `pm.do` or `pm.observe`, or made by hand of the same
-        operations: what its variables are called does not matter.
-    solver : {"em", "evidence", "bottom-up", "sampling"}, optional
-        For what it is read. EM and samplers may move the width of an RBF; the evidence is maximised over
-        precisions, whether the model has them or not.
-    parts : Parts, optional
-        Of the model, where they were found already.
-
-    Returns
-    -------
-    Problem
+        operations: what its variables are called does not matter. Default: the one on the context stack.
 
     Raises
     ------
+    TypeError
+        If it is no model, or there is none.
     ValueError
-        If there is something in the model that would not be seen, or the solver does not take its
-        pieces: what was found, what is needed, and what can take the model.
+        If its data do not fit each other: what was found, and what is needed.
+
+    Warns
+    -----
+    UserWarning
+        If two observed variables have the same values given the same free variables.
     """
-    parts = find_parts(model) if parts is None else parts
-    foreign = parts.foreign(model)
-    if foreign:
-        moved = sorted(rv.name for rv in (parts.weight, parts.bias) if rv is not None and rv.name)
-        raise NotOfFamilyError(
-            f"found extra terms {foreign}; needed {moved} given {parts.observed.name!r} alone. Leave them "
-            f"out, use pymc_extras.find_MAP, {NUTS}"
-        )
-    if solver == "em":
-        pieces = without_data(*parts.pieces).given()
-        if "likelihood_name" in model.named_vars:  # a row's builder declares it
-            check_solver(pieces, solver)
-        elif not any(solver in row.solvers for row in systems_of(pieces)):
-            raise NotOfFamilyError("the model is of no row of FAMILY that EM takes")
-    if parts.precisions and solver != "evidence":
-        names = [rv.name for rv in parts.precisions]
-        raise ValueError(f"explicit precisions {names}; needed precision='marginal', {NUTS}")
-    if parts.width is not None and solver not in (None, "em", "sampling"):
-        fault = f"the kernel's width is a random variable, {parts.width.name!r}"
-        raise ValueError(f"{fault}, which {solver!r} does not move; needed a number, {NUTS}")
-    taken = ("noise", "evidence"), ("noise", "sampling")
-    unknown = {k: x.name for k, x in parts.nuisances.items() if (k, solver) not in taken}
-    if unknown and solver is not None:
-        found = f"{[*unknown.values()]} ({', '.join(unknown)} of the likelihood) is unknown"
-        raise NotOfFamilyError(
-            f"{found}, which {solver!r} does not move; needed a number, find_map_em, {NUTS}"
-        )
-    problem = _problem(model, parts)
-    if solver not in (None, "sampling"):
-        check_solver(problem.given() if solver == "em" else problem, solver)
-    return problem
+    model = as_model(model)
+    warn_if_counted_twice(model)
+    parts, extra, problem, fault = None, list[str](), None, ""
+    try:
+        parts = find_parts(model)
+        extra = parts.extra(model)
+        problem = _problem(model, parts)
+    except NotOfFamilyError as error:
+        fault = str(error)
+    return Reading(model, parts, extra, problem, fault)
 
 
 def warn_if_counted_twice(model: pm.Model) -> None:
     """Warn where two observed variables have the same values given the same free variables."""
-    if len(model.observed_RVs) < 2:
-        return
     free = set(model.free_RVs)
-    known = [
-        (rv.name, graphs.numbers(model.rvs_to_values[rv]), free & set(ancestors([rv])))
-        for rv in model.observed_RVs
-    ]
-    for (one, values, given), (other, others, also_given) in combinations(known, 2):
-        if given & also_given and values.size > 1 and np.array_equal(values, others):
+    for rv, other in combinations(model.observed_RVs, 2):
+        values, others = (graphs.numbers(model.rvs_to_values[x]) for x in (rv, other))
+        shared = free & set(ancestors([rv])) & set(ancestors([other]))
+        if shared and values.size > 1 and np.array_equal(values, others):
             warnings.warn(
-                f"{one!r} and {other!r} observe the same data given the same variables: the data count "
-                "twice; needed one: in place of a builder pcvm_latent(X, y, ...), which has no likelihood",
+                f"{rv.name!r} and {other.name!r} observe the same data given the same variables: the data "
+                "count twice; needed one: in place of a builder pcvm_latent(X, y, ...), which has no "
+                "likelihood",
                 UserWarning,
                 stacklevel=4,
             )
@@ -105,9 +167,10 @@ def warn_if_counted_twice(model: pm.Model) -> None:
 
 
 def _width_moves(Phi: Variable, width: Variable) -> WidthMoves:
-    """Return how EM moves a kernel's width: between the smallest and the largest distance of its centres.
+    """Return the basis functions as a function of an unknown width, its bounds and its log density.
 
-    Of the distances between rows and centres, where not every centre is a row.
+    Bounds are the smallest and the largest distance of the centres; of rows and centres, where not every
+    centre is a row.
     """
     basis, n = graphs.peeled(Phi), graphs.shape_of(width)
     if not graphs.applies(basis, scalar.Exp):
@@ -121,10 +184,10 @@ def _width_moves(Phi: Variable, width: Variable) -> WidthMoves:
     else:
         distance = divided(1.0)
     at = np.linspace(0.7, 1.9, n[0]) if n else 1.7
-    found, orders = divided(at), []
+    exponent, orders = divided(at), []
     for order in (2, 1):
         wanted = np.tensordot(at ** -float(order), distance, len(n))
-        if (distance >= 0).all() and np.allclose(found, wanted, rtol=1e-12, atol=0):
+        if (distance >= 0).all() and np.allclose(exponent, wanted, rtol=1e-12, atol=0):
             orders.append(order)
     if not orders:
         raise not_an_rbf([width])
@@ -153,6 +216,12 @@ def _width_moves(Phi: Variable, width: Variable) -> WidthMoves:
 
 def _problem(model: pm.Model, parts: Parts) -> Problem:
     """Return the problem at the model's data."""
+    if extra := parts.extra(model):
+        moved = sorted(rv.name for rv in (parts.weight, parts.bias) if rv is not None and rv.name)
+        raise NotOfFamilyError(
+            f"found extra terms {extra}; needed {moved} given {parts.observed.name!r} alone. Leave them out, "
+            f"use pymc_extras.find_MAP, {NUTS}"
+        )
     label, moves = _labels(model, parts), None
     if parts.width is None:
         known = [x for x in parts.data[2:] if x in model.data_vars]
@@ -177,17 +246,17 @@ def _problem(model: pm.Model, parts: Parts) -> Problem:
     given = (parts.sample_weight, parts.noise_std)
     rows = (None if x is None else np.broadcast_to(graphs.numbers(x), len(Phi)) for x in given)
     seen = ObservedRows.of(parts.likelihood, label, *rows)
-    bare = replace(without_data(*parts.pieces), likelihood=seen.likelihood, row_weight=seen.weight)
+    bare = replace(parts.pieces, likelihood=seen.likelihood, row_weight=seen.weight)
     return replace(bare, Phi=Phi, label=label, width=width, moves=moves)
 
 
 def _labels(model: pm.Model, parts: Parts) -> NDArray[Any]:
-    """Return what was observed, labels as -1. and +1."""
+    """Return the observed targets, labels of two classes as -1. and +1."""
     value = graphs.numbers(model.rvs_to_values[parts.observed])
     if parts.likelihood.targets == "numbers":
         return value.astype(float)
     classes = np.arange(max(parts.likelihood.n_scores, 2))
     if not np.isin(value, classes).all():
-        found = f"{parts.observed.name!r} has the values {np.unique(value)[:5].tolist()}"
-        raise ValueError(f"{found}; needed 0 to {classes[-1]}")
+        fault = f"{parts.observed.name!r} has the values {np.unique(value)[:5].tolist()}"
+        raise ValueError(f"{fault}; needed 0 to {classes[-1]}")
     return 2.0 * value - 1.0 if parts.likelihood.targets == "labels" else value.astype(np.int64)

@@ -15,27 +15,25 @@ from pcvm_pymc.core.em.own_terms import rounds, start_of
 from pcvm_pymc.core.gibbs import GibbsProblem, GibbsState, advance
 from pcvm_pymc.core.pieces.validation import check_instance, check_whole
 from pcvm_pymc.model.data import as_model
-from pcvm_pymc.model.parts import Parts, find_parts, parts_of
-from pcvm_pymc.model.read import read
-from pcvm_pymc.model.terms import OwnTerms, read_any
+from pcvm_pymc.model.read import Reading, read
+from pcvm_pymc.model.terms import own_terms
 from pcvm_pymc.model.values import Value
 
 
 class PointMap:
-    """Between weights, bias, width and rate, and a point of the model: value variables, transformed.
+    """Map between weights, bias, width and rate, and a point of the model (transformed values).
 
     Parameters
     ----------
-    model : pm.Model
-    parts : Parts, optional
-        Of the model, where they were found already.
+    reading : Reading
+        Of a model that is of a row of `FAMILY`.
     """
 
-    def __init__(self, model: pm.Model, parts: Parts | None = None) -> None:
-        self.parts = parts = parts or find_parts(model)
-        roles = {name: getattr(parts, name) for name in ("weight", "bias", "width", "rate")}
+    def __init__(self, reading: Reading) -> None:
+        self.parts = reading.parts
+        roles = {name: getattr(self.parts, name) for name in ("weight", "bias", "width", "rate")}
         self.variables = {name: rv for name, rv in roles.items() if rv is not None}
-        self._values = {name: Value(model, rv) for name, rv in self.variables.items()}
+        self._values = {name: Value(reading.model, rv) for name, rv in self.variables.items()}
 
     def point(self, **natural: Any) -> PointType:
         """Return a point from weights (signed), bias, width and rate, those that the model has.
@@ -47,18 +45,18 @@ class PointMap:
             natural["weight"] = np.abs(natural["weight"])
         known = {str(rv.name): natural[name] for name, rv in self.variables.items()}
         return {
-            each.name: each.forward(natural[name], known) for name, each in self._values.items()
+            value.name: value.forward(natural[name], known) for name, value in self._values.items()
         }
 
     def natural(self, point: PointType) -> dict[str, NDArray[Any]]:
         """Return weights (signed), bias, width and rate at a point, those that the model has."""
-        found, known = dict[str, Any](), dict[str, Any]()
-        for name, each in sorted(self._values.items(), key=lambda pair: len(pair[1].needs)):
-            found[name] = each.backward(point[each.name], known)
-            known[str(self.variables[name].name)] = found[name]
+        by_role, known = dict[str, Any](), dict[str, Any]()
+        for name, value in sorted(self._values.items(), key=lambda pair: len(pair[1].needs)):
+            by_role[name] = value.backward(point[value.name], known)
+            known[str(self.variables[name].name)] = by_role[name]
         if self.parts.sign is not None:
-            found["weight"] = self.parts.sign * found["weight"]
-        return found
+            by_role["weight"] = self.parts.sign * by_role["weight"]
+        return by_role
 
 
 def _em_point(at: PointMap, state: Any, width: Any) -> PointType:
@@ -86,7 +84,7 @@ class EMStep(BlockedStep):
     ``model.compile_logp(jacobian=False)`` never decreases along the steps. An unknown scale stays at unit
     scale, as by ``find_map_em(hyperparameters="given")``.
 
-    In a model with terms of its own a step is one round of `find_map_em`: EM for weights and biases, then
+    In a model with user-defined terms a step is one round of `find_map_em`: EM for weights and biases, then
     steps by their gradient for all other variables, then one Newton step.
 
     References
@@ -109,15 +107,13 @@ class EMStep(BlockedStep):
     name = "em"
 
     def __init__(self, model: pm.Model | None = None, options: EMOptions | None = None) -> None:
-        self.model = as_model(model)
         check_instance("options", options, EMOptions, "EMOptions", optional=True)
         self.options = EMOptions() if options is None else options
         self.options.check_in_memory()
-        parts = parts_of(self.model)
-        found = read_any(self.model, self.options, parts)
-        self._own = found if isinstance(found, OwnTerms) else None
-        if not isinstance(found, OwnTerms):
-            self.problem, self._map = found.given(), PointMap(self.model, parts)
+        reading = read(model)
+        self._own = own_terms(reading.model, self.options) if reading.unseen("em") else None
+        if self._own is None:
+            self.problem, self._map = reading.problem_for("em").given(), PointMap(reading)
 
     def __new__(cls, model: pm.Model | None = None, options: EMOptions | None = None) -> Any:
         """Make the step as any object: PyMC makes its own for each variable."""
@@ -125,7 +121,7 @@ class EMStep(BlockedStep):
 
     @property
     def vars(self) -> Any:
-        """What `pymc.sample` asks of a step, which this one is not for."""
+        """Raise: `pymc.sample` asks a step for its variables, and EM draws nothing."""
         raise ValueError(
             "EMStep is no sampler: its steps draw nothing; needed find_map_em(model) or step(point) for the "
             "mode, or for draws sample(model) or pm.sample(step=PCVMGibbs(model=model))"
@@ -134,7 +130,7 @@ class EMStep(BlockedStep):
     def initial_point(self) -> PointType:
         """Return `Start.default` as a point of the model.
 
-        Of a model with terms of its own it is the model's initial point, with weights of zero.
+        Of a model with user-defined terms it is the model's initial point, with weights of zero.
 
         Returns
         -------
@@ -158,7 +154,7 @@ class EMStep(BlockedStep):
         point : dict of str to ndarray
         stats : dict
             ``log_posterior`` and ``n_active`` at the new point, largest ``change`` of the latent
-            function, ``width``. With terms of one's own, in place of that, ``moved``, the largest change of
+            function, ``width``. With user-defined terms, in place of that, ``moved``, the largest change of
             another variable, and ``promised``, what the Newton step was to gain.
         """
         if self._own is not None:
@@ -252,12 +248,13 @@ class PCVMGibbs(BlockedStep):
         if given != needed:
             raise ValueError(f"vars are {given}; needed all of the model's, {needed}")
         self.sweeps = sweeps
-        self.problem = GibbsProblem.of(read(model, "sampling", parts := find_parts(model)))
-        self._map = PointMap(model, parts)
+        reading = read(model)
+        self.problem = GibbsProblem.of(reading.problem_for("sampling"))
+        self._map = PointMap(reading)
         self.rng = get_random_generator(rng)
 
     def step(self, point: PointType) -> tuple[PointType, list[dict[str, int]]]:
-        """Return the point after some sweeps."""
+        """Return the point after `sweeps` Gibbs sweeps."""
         natural = self._map.natural(point)
         log_rate = np.log(natural.get("rate", self.problem.hyperprior.d))
         state = GibbsState(np.abs(natural["weight"]), natural["bias"][()], float(log_rate))
@@ -268,5 +265,5 @@ class PCVMGibbs(BlockedStep):
 
     @staticmethod
     def competence(var: Any, has_grad: bool) -> Competence:
-        """Never chosen unasked: the step needs the whole model."""
+        """Return INCOMPATIBLE: `pymc.sample` never assigns this step by itself."""
         return Competence.INCOMPATIBLE

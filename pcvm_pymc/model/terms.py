@@ -1,11 +1,10 @@
-"""The log posterior of any model that has weights of the family, as functions of one vector of values.
+"""The log posterior of a model with user-defined terms, as functions of one vector of values.
 
 Latent functions are found by their operation, dot(Phi, sign * size), and by the prior of the weights. What is
 made of them, and what else is in the model, is its own: `pcvm_pymc.core.em.own_terms` maximises it.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -30,12 +29,11 @@ from pytensor.tensor.random.basic import LaplaceRV
 from pcvm_pymc.core.em.options import EMOptions
 from pcvm_pymc.core.em.own_terms import Block, LatentRows, OwnProblem
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.quadratic import Index
 from pcvm_pymc.model import graphs
-from pcvm_pymc.model.parts import NotOfFamilyError, Parts, signed
+from pcvm_pymc.model.graphs import NotOfFamilyError
+from pcvm_pymc.model.parts import signed
 from pcvm_pymc.model.priors import NUTS, weight_prior, with_bias
-from pcvm_pymc.model.read import read
 from pcvm_pymc.model.values import Value
 
 _CLOSE = 1e-6  # share of a derivative by which two ways to compute it may differ
@@ -46,26 +44,14 @@ _NEAR = 0.1  # of the start: where derivatives are compared
 _derivatives = partial(pt.grad, disconnected_inputs="ignore", return_disconnected="zero")
 
 
-def read_any(model: pm.Model, options: EMOptions, parts: Parts | None) -> "Problem | OwnTerms":
-    """Return what EM maximises: the problem of a model of the family, else any model's log posterior.
-
-    Parameters
-    ----------
-    model : pm.Model
-    options : EMOptions
-        Only the problem has a bound of the likelihood, which ``update="em"`` needs.
-    parts : Parts or None
-        Of the model; None where it is not of the family.
+def own_terms(model: pm.Model, options: EMOptions) -> "OwnTerms":
+    """Return the log posterior of a model with user-defined terms, for EM.
 
     Raises
     ------
     ValueError
-        If it is of a row of the family that EM does not take, or has something that EM cannot move: what was
-        found, what is needed, and what can take the model.
+        For ``update="em"``, which needs the bound of a row's likelihood, and for what `OwnTerms` cannot take.
     """
-    if parts is not None:
-        with suppress(NotOfFamilyError):
-            return read(model, "em", parts)
     if options.update == "em":
         raise ValueError("update='em' needs a bound of the curvature; needed 'auto' or 'newton'")
     with pytensor.config.change_flags(cxx=""):  # constants are folded sooner than compiled
@@ -92,35 +78,30 @@ def _functions(model: pm.Model) -> list[_Function]:
     """Return the latent functions of a model whose data are constants."""
     inner = list(ancestors([*model.observed_RVs, *model.potentials, *model.free_RVs]))
     sums = [graphs.terms(x) for x in inner if graphs.applies(x, scalar.Add)]
-    found: dict[str, _Function] = {}
+    functions: dict[str, _Function] = {}
     for x in inner:
         for side in _sides(x):
             if not (unknown := graphs.random_parts(side)) or set(unknown) - set(model.free_RVs):
                 continue
             try:
                 sign, weight = signed(graphs.peeled(side))
-                found_prior, positive, variables = weight_prior(weight)
-            except ValueError:  # terms like any others
+                prior, sign, variables = weight_prior(weight, sign)
+            except NotOfFamilyError:  # terms like any others
                 continue
-            if not positive and sign is not None:  # of either sign
-                continue
-            prior: Any = found_prior
             _check_prior(weight, prior, variables)
-            if positive and sign is None:
-                sign = np.ones(graphs.shape_of(weight))
             rate, typical = variables.get("rate"), getattr(prior, "d", np.nan)
             if rate is not None:  # at unit scale
                 prior, rate = prior.at_rate(prior.c), str(rate.name)
-            added = [each for one in sums if x in one and len(one) == 2 for each in one]
-            biases = [each for each in added if each in model.free_RVs and each.type.ndim == 0]
+            added = [term for terms in sums if x in terms and len(terms) == 2 for term in terms]
+            biases = [term for term in added if term in model.free_RVs and term.type.ndim == 0]
             function = _Function(str(weight.name), sign, prior, rate, typical, None, "none")
-            found[function.weight] = _with_bias(function, biases)
-    if not found:
+            functions[function.weight] = _with_bias(function, biases)
+    if not functions:
         raise ValueError(
             f"the model has no weights of the family; found {graphs.described(*model.free_RVs)}. Needed such "
             f"as pcvm_latent's or pm.Laplace in dot(Phi, weight); use pymc_extras.find_MAP, {NUTS}"
         )
-    return [found[v.name] for v in model.free_RVs if v.name in found]
+    return [functions[v.name] for v in model.free_RVs if v.name in functions]
 
 
 def _sides(x: Variable) -> Iterator[Variable]:
@@ -131,18 +112,18 @@ def _sides(x: Variable) -> Iterator[Variable]:
 
 def _check_prior(weight: Variable, prior: Any, variables: Mapping[str, Any]) -> None:
     """Raise where weights have no mode that EM could find, given all else."""
-    found = None
+    fault = None
     if variables.get("scales"):
-        found, needed = "a half-horseshoe's", "a Hyperprior or a Laplace"
+        fault, needed = "a half-horseshoe's", "a Hyperprior or a Laplace"
     elif variables.get("precisions"):
         names = [rv.name for rv in variables["precisions"]]
-        found, needed = f"given explicit precisions {names}", "precision='marginal'"
+        fault, needed = f"given explicit precisions {names}", "precision='marginal'"
     elif not prior.is_proper:
-        found, needed = f"under {prior}, whose density is unbounded at zero", "a proper hyperprior"
+        fault, needed = f"under {prior}, whose density is unbounded at zero", "a proper hyperprior"
     elif weight.type.ndim != 1:
-        found, needed = f"of {weight.type.ndim} dimensions", "one weight for each basis function"
-    if found is not None:
-        raise ValueError(f"weights {graphs.made_of([weight])} are {found}; needed {needed}, {NUTS}")
+        fault, needed = f"of {weight.type.ndim} dimensions", "one weight for each basis function"
+    if fault is not None:
+        raise ValueError(f"weights {graphs.made_of([weight])} are {fault}; needed {needed}, {NUTS}")
 
 
 def _with_bias(function: _Function, biases: list[Variable]) -> _Function:
@@ -150,7 +131,7 @@ def _with_bias(function: _Function, biases: list[Variable]) -> _Function:
     for bias in biases:
         try:
             prior, kind, precisions = with_bias(function.hyperprior, bias)
-        except ValueError:  # a term like any other
+        except NotOfFamilyError:  # a term like any other
             continue
         if not precisions and prior.is_proper:
             return replace(function, hyperprior=prior, bias=str(bias.name), bias_kind=kind)
@@ -159,15 +140,14 @@ def _with_bias(function: _Function, biases: list[Variable]) -> _Function:
 
 def _penalties(model: pm.Model) -> dict[str, float]:
     """Return the rates of variables with a Laplace density, which has a kink at zero."""
-    found = {}
+    rates = {}
     for rv in model.free_RVs:
         if isinstance(rv.owner.op, LaplaceRV):
             if any(map(graphs.random_parts, rv.owner.op.dist_params(rv.owner))):
                 what = f"{rv.name!r} is a Laplace of unknown place or scale, which has a kink"
                 raise ValueError(f"{what}; needed numbers as mu and b, {NUTS}")
-            prior: Any = weight_prior(rv)[0]
-            found[str(rv.name)] = prior.penalty
-    return found
+            rates[str(rv.name)] = weight_prior(rv, None)[0].penalty
+    return rates
 
 
 # --- the log posterior -----------------------------------------------------------------------------
@@ -214,14 +194,14 @@ class OwnTerms:
         self._natural = natural
         self.first = self.vector(model.initial_point())
         where = self._split(np.arange(len(self.first)))
-        for each in self._functions:
-            self.first[where[each.weight]] = 0.0
-            if each.rate is not None:
-                self.first[where[each.rate]] = each.hyperprior.d
+        for function in self._functions:
+            self.first[where[function.weight]] = 0.0
+            if function.rate is not None:
+                self.first[where[function.rate]] = function.hyperprior.d
         self.problem = self._problem(*_compiled(plain, self._functions, self._start))
 
     def point(self, vector: Array) -> PointType:
-        """Return a vector as a point of the model: of a size of zero the log is minus infinity."""
+        """Return the point of the model at a vector; the log of a size of zero is minus infinity."""
         point, parts = {}, self._split(vector)
         known = {self._own[name]: value for name, value in parts.items()}
         for name, value in parts.items():
@@ -244,35 +224,35 @@ class OwnTerms:
     # --- the log posterior -------------------------------------------------------------------------
 
     def _problem(self, at: Any, of_rows: Any, product: Any) -> OwnProblem:
-        """Return the log posterior, checked: it has to be what was read off the model."""
+        """Return the log posterior as an `OwnProblem`; raise where the pieces have other derivatives."""
         where = self._split(np.arange(len(self.first)))
         near, n = self.first.copy(), len(self._functions)
-        for each, Phi in zip(self._functions, of_rows(near, 0.0)[:n], strict=True):
+        for function, Phi in zip(self._functions, of_rows(near, 0.0)[:n], strict=True):
             spread = 1.5 + np.cos(np.arange(1.0, Phi.shape[1] + 1.0) ** 2)
             size = np.abs(Phi).sum(axis=1).max(initial=1e-300)
-            near[where[each.weight]] = _NEAR / size * spread  # small latent values
-            if each.bias is not None:
-                near[where[each.bias]] = _NEAR
-        slope, found, bent = at(near)[1], of_rows(near, 0.0), of_rows(near, 1.0)
+            near[where[function.weight]] = _NEAR / size * spread  # small latent values
+            if function.bias is not None:
+                near[where[function.bias]] = _NEAR
+        slope, row_terms, bent = at(near)[1], of_rows(near, 0.0), of_rows(near, 1.0)
         blocks = []
-        for k, each in enumerate(self._functions):
-            _check_rows(each, found[2 * n + k], bent[2 * n + k])
-            blocks.append(_block(each, where, near, slope, found[k::n][:2]))
+        for k, function in enumerate(self._functions):
+            _check_rows(function, row_terms[2 * n + k], bent[2 * n + k])
+            blocks.append(_block(function, where, near, slope, row_terms[k::n][:2]))
         taken = [np.append(block.values, block.rate) for block in blocks]
-        names = np.repeat([*self._own.values()], [np.size(each) for each in where.values()])
+        names = np.repeat([*self._own.values()], [np.size(index) for index in where.values()])
         unlike = {k for k, x in self._turned.items() if x.transform is not None} - self._natural
         turned = [name in unlike for name in names]
         penalty = [self._penalties.get(name, 0.0) for name in names]
 
         def rows(values: Array) -> list[LatentRows]:
-            out, each = of_rows(values, 0.0), []
+            out, by_function = of_rows(values, 0.0), []
             for k, (block, function) in enumerate(zip(blocks, self._functions, strict=True)):
                 design, slope, curvature = out[k::n]
                 if function.sign is not None:
                     design = design * function.sign
                 latent = design @ values[block.weight] + values[block.bias].sum()
-                each.append(LatentRows(design, latent, slope, curvature))
-            return each
+                by_function.append(LatentRows(design, latent, slope, curvature))
+            return by_function
 
         others = np.setdiff1d(np.arange(len(near)), np.concatenate(taken))
         of_values = (others, np.array(turned), np.array(penalty), names.tolist())
@@ -315,8 +295,8 @@ def _shifted(
     """Return a log posterior whose latent functions are shifted, their basis functions, and the shifts."""
     logp = plain.logp(jacobian=False)
     shifted, designs, shifts = {}, [], []
-    for each in functions:
-        value, shift = plain.rvs_to_values[plain[each.weight]], pt.vector("shift")
+    for function in functions:
+        value, shift = plain.rvs_to_values[plain[function.weight]], pt.vector("shift")
         for x in ancestors([logp]):
             sides = list(_sides(x))
             weighted = [value in ancestors([side]) for side in sides]
@@ -333,7 +313,7 @@ def _shifted(
 
 
 def _check_rows(function: _Function, curvature: Array, mixed: Array) -> None:
-    """Raise unless products with the Hessian of the latent values are those with a diagonal."""
+    """Raise unless the Hessian in the latent values is diagonal: a log density row by row."""
     vector = 1.0 + np.cos(np.arange(1.0, len(curvature) + 1.0) ** 2)
     if not _same(mixed, curvature * vector, np.abs(curvature).max(initial=0.0)):
         fault = f"rows of the latent function of {function.weight!r} are in one term"
@@ -369,5 +349,5 @@ def _block(
 
 
 def _same(found: Any, wanted: Any, size: Any) -> bool:
-    """Whether derivatives are the same but for rounding, of what was summed in them."""
+    """Whether two ways to compute a derivative agree to rounding."""
     return bool((np.abs(found - wanted) <= _CLOSE * (size + np.abs(wanted))).all())

@@ -1,4 +1,4 @@
-"""Values of a model's variables: as they are, and as its samplers have them."""
+"""Values of a model's variables, natural and transformed for sampling."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from pcvm_pymc.model import graphs
 
 
 class Value:
-    """A variable's value: as it is, and as the model's samplers have it.
+    """The map between a variable's natural value and its transformed one.
 
     Parameters
     ----------
@@ -36,20 +36,20 @@ class Value:
             at, inputs = variable.type(), variable.owner.inputs
             ways = self.transform.forward(at, *inputs), self.transform.backward(at, *inputs)
             unknown = graphs.random_parts(ways[0])
-            self.needs = [str(each.name) for each in unknown]
+            self.needs = [str(rv.name) for rv in unknown]
             how: Any = {"mode": "FAST_COMPILE", "on_unused_input": "ignore"}
-            compiled = (pytensor.function([at, *unknown], each, **how) for each in ways)
+            compiled = (pytensor.function([at, *unknown], way, **how) for way in ways)
             self._forward, self._backward = compiled
 
     def forward(self, natural: Any, known: Mapping[str, Any]) -> NDArray[Any]:
-        """Return a value as samplers have it, given others; of a size of zero the log is minus infinity."""
+        """Return the transformed value, given others; the log of a size of zero is minus infinity."""
         if self.transform is not None:
             with np.errstate(divide="ignore"):
                 natural = self._turned(self._forward, natural, known)
         return np.asarray(natural, dtype=self._dtype)
 
     def backward(self, value: Any, known: Mapping[str, Any]) -> NDArray[Any]:
-        """Return a sampler's value as it is, given others as they are."""
+        """Return the natural value of a transformed one, given other natural values."""
         if self.transform is not None:
             value = self._turned(self._backward, value, known)
         return np.asarray(value, dtype="float64")

@@ -1,4 +1,4 @@
-"""Targets whose rows count by weights: normal and Student-t, a weight of two being the row twice."""
+"""Normal and Student-t targets with row weights: a row of weight two counts as the row twice."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from pcvm_pymc.model.distributions import Draws, SymbolicRV, Tensor
 
 
 class WeightedRV(SymbolicRV):
-    """Targets of rows; the last parameter is how often each counts."""
+    """A distribution of targets whose last parameter is the row weight."""
 
     once: Any  # the law of a row that counts once
 
@@ -35,7 +35,7 @@ class WeightedStudentTRV(WeightedRV):
 
 
 class WeightedNormal(Continuous):
-    """Targets normal around a mean, in rows that count by weights.
+    """Normal targets with row weights.
 
     The log density is the normal's times the weight, the sum of those of repeated rows. Draws are targets of
     rows that count once.
@@ -77,7 +77,7 @@ class WeightedNormal(Continuous):
 
 
 class WeightedStudentT(WeightedNormal):
-    """Targets Student-t around a mean, in rows that count by weights, as `WeightedNormal`.
+    """Student-t targets with row weights, as `WeightedNormal`.
 
     Parameters
     ----------

@@ -14,7 +14,6 @@ from pcvm_pymc import Hyperprior, kfold, mpcvm_model, pcvm_model, sample
 from pcvm_pymc.core.pieces.likelihoods import NoisyProbit
 from pcvm_pymc.core.pieces.probit import log_ndtr
 from pcvm_pymc.inference.prediction import latent_draws
-from pcvm_pymc.inference.sampling import choose_method
 
 QUIET = {"quiet": True, "cores": 1}
 
@@ -174,7 +173,6 @@ def test_an_rvm_under_logit_is_scored_with_the_mode_of_its_unconstrained_weights
     monkeypatch.setattr("pcvm_pymc.assessment.cross_validation.sample", around)
     given = {"likelihood": "logit", "width": 1.2, "hyperprior": Hyperprior.plug_in()}
     model = pcvm.rvm_model(X, label, **given)
-    assert choose_method(model)[0] == "hmc"
     found = kfold(around(model), X, label, cv=2, random_seed=1)
     assert found.table.index.tolist() == ["MAP plug-in", "posterior mean"]
     one = found.fold == 1

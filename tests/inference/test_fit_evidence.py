@@ -23,7 +23,7 @@ def sinc_model():
 def test_it_is_the_cores_fit_in_the_papers_groups(method):
     x, model = sinc_model()
     tree = fit_evidence(model, method=method)
-    core = fit_rvm(EvidenceProblem.of(read(model, "evidence")), method=method)
+    core = fit_rvm(EvidenceProblem.of(read(model).problem_for("evidence")), method=method)
     posterior = tree["posterior"]
     assert posterior.sizes == {"chain": 1, "draw": 1, "basis": 50, "obs": 50}
     np.testing.assert_array_equal(posterior["weight"].values[0, 0], core.weight)
@@ -124,7 +124,7 @@ def models():
 def test_a_search_from_the_bottom_up_is_the_cores(name):
     model = models()[name]
     tree = pcvm.fit_evidence(model)
-    core = fit_bottom_up(read(model, "bottom-up"))
+    core = fit_bottom_up(read(model).problem_for("bottom-up"))
     posterior, summary = tree["posterior"], tree["optimizer_result"]
     np.testing.assert_array_equal(posterior["weight"].values[0, 0], core.weight)
     np.testing.assert_array_equal(posterior["latent"].values[0, 0], core.latent)

@@ -12,7 +12,6 @@ from pcvm_pymc.experiments.datasets import ripley_mixture
 from pcvm_pymc.inference import results
 from pcvm_pymc.inference.convergence import judge
 from pcvm_pymc.inference.results import pack
-from pcvm_pymc.model.parts import parts_of
 from pcvm_pymc.model.read import read
 
 sampling = import_module("pcvm_pymc.inference.sampling")  # whose function has its name
@@ -55,7 +54,7 @@ def test_starts():
     def fit(start):
         return find_map_em(model, start=start, progressbar=False)["posterior"]["weight"].values
 
-    np.testing.assert_array_equal(fit(None), fit(Start.default(read(model, "em"))))
+    np.testing.assert_array_equal(fit(None), fit(Start.default(read(model).problem_for("em"))))
     refused("start='zero'; needed a Start", fit, "zero")
     refused(r"start.weight has shape \(3,\); needed \(40,\)", fit, Start(np.ones(3), 0.0))
 
@@ -103,14 +102,14 @@ def test_one_verdict_on_convergence(kind, remedy, caplog):
     X, label = blobs(3, seed=1)
     signs = label if kind == "magnitude" else "both"
     model = pcvm_model(X, label, width=pm.LogNormal.dist(0.0, 0.5), basis=X, signs=signs)
-    parts = parts_of(model)
+    reading = read(model)
     for at in range(4):
         weight, latent, width = (away if i == at else draws for i in range(3))
         ok, width = at in (0, 3), width[..., 0]
         values = {kind: (("basis",), weight), "latent": (("obs",), latent), "width": ((), width)}
-        tree = pack(model, parts, values, {}, sampler="Gibbs")
+        tree = pack(reading, values, {}, sampler="Gibbs")
         caplog.clear()
-        sampling._report(tree, model, parts)
+        sampling._report(tree, reading)
         found = convergence(tree)
         assert found.ok == ok == (not caplog.messages)
         assert judge({"latent": latent, "width": width}).ok == ok

@@ -329,7 +329,7 @@ def test_the_mode_under_an_unknown_scale_is_that_at_the_scale_found_or_unit_scal
     else:
         (X, label), build = (blobs(24, seed=30)[0], np.arange(24) % 3), pcvm.mpcvm_model
     model = build(X, label, width=1.2)
-    prior = read(model).hyperprior
+    prior = read(model).problem.hyperprior
     assert prior.rate_shape is not None
     refused("hyperparameters='mode'", pcvm.find_map_em, model, hyperparameters="mode")
     unit = pcvm.find_map_em(model, hyperparameters="given", progressbar=False)

@@ -18,7 +18,8 @@ from pcvm_pymc.core.pieces.likelihoods import NoisyProbit, Probit
 from pcvm_pymc.experiments.datasets import ripley_mixture
 from pcvm_pymc.inference.chains import Run
 from pcvm_pymc.inference.convergence import Convergence, convergence
-from pcvm_pymc.inference.sampling import choose_method
+from pcvm_pymc.inference.sampling import sampler_for
+from pcvm_pymc.model.read import read
 
 QUIET = {"quiet": True, "progressbar": False, "cores": 1}
 
@@ -159,9 +160,8 @@ AUTO_CASES = [
 @pytest.mark.parametrize(("options", "method", "reason"), AUTO_CASES)
 def test_auto_says_which_and_why(options, method, reason):
     model = small(**options)
-    found = choose_method(model)
-    assert found[0] == method
-    assert reason in found[1]
+    used, why = sampler_for(read(model))
+    assert (used, reason in why) == (method, True)
     for each in {"gibbs", "hmc"} - {method}:
         if (method, each) != ("gibbs", "hmc"):
             refused("nuts|NUTS", pcvm.sample, model, method=each, draws=10, **QUIET)
@@ -183,7 +183,7 @@ def test_weights_of_either_sign_are_drawn_along_trajectories(build, options, met
     X, label = blobs(20, seed=40)
     target = {"rvm_model": X[:, 0], "mrvm_model": np.arange(20) % 3}.get(build, label)
     model = getattr(pcvm, build)(X, target, **options)
-    assert choose_method(model)[0] == method
+    assert sampler_for(read(model))[0] == method
     words = "'gibbs' does not take; use .*hmc" if method == "hmc" else "use method='nuts'"
     refused(words, pcvm.sample, model, method="gibbs", quiet=True)
 
@@ -191,9 +191,8 @@ def test_weights_of_either_sign_are_drawn_along_trajectories(build, options, met
 def test_auto_leaves_other_models_to_nuts(caplog):
     with small() as model:
         pm.Potential("more", -(model["bias"] ** 2))
-    method, reason = choose_method(model)
-    assert method == "nuts"
-    assert "extra terms ['more']" in reason
+    method, reason = sampler_for(read(model))
+    assert (method, "extra terms ['more']" in reason) == ("nuts", True)
     with caplog.at_level(logging.INFO, "pymc.pcvm_pymc"):
         pcvm.sample(small(), draws=20, tune=20, progressbar=False, random_seed=1)
     assert f"Sampling by gibbs: {OF_LABELS}" in caplog.text

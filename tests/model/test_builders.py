@@ -39,7 +39,7 @@ def test_core_log_joint_is_pymcs():
     hyperprior = Hyperprior(2.0, 0.3, 1.5, 0.7)
     model = pcvm_model(X, Y, width=1.1, hyperprior=hyperprior, precision="joint")
     logp = model.compile_logp(jacobian=False)
-    problem = read(pcvm_model(X, Y, width=1.1, hyperprior=hyperprior))
+    problem = read(pcvm_model(X, Y, width=1.1, hyperprior=hyperprior)).problem
     rng = np.random.default_rng(1)
     for _ in range(3):
         size, alpha = rng.exponential(size=(2, 30))

@@ -12,7 +12,7 @@ from pymc.distributions.distribution import support_point
 from pcvm_pymc import Hyperprior, new_data, pcvm_latent, pcvm_model, predict, rvm_latent
 from pcvm_pymc.core.pieces.kernels import RBF
 from pcvm_pymc.core.pieces.likelihoods import NoisyProbit, StudentT
-from pcvm_pymc.inference.sampling import choose_method, sample
+from pcvm_pymc.inference.sampling import sample, sampler_for
 from pcvm_pymc.model.builders import rvm_model
 from pcvm_pymc.model.distributions import MarginalBias, MarginalWeight, ProbitBernoulli
 from pcvm_pymc.model.graphs import numbers
@@ -162,14 +162,15 @@ def test_whole_numbers_are_the_numbers(law, parameters):
     found, wanted = (numbers(2 * support_point(each)) for each in both)
     assert found == pytest.approx(wanted, rel=1e-6)
     if law is pm.Gamma:
-        assert [read(pcvm_model(X, Y, width=each), "em").width for each in both] == [1.5, 1.5]
+        assert [read(pcvm_model(X, Y, width=each)).problem.width for each in both] == [1.5, 1.5]
 
 
 def test_with_the_rows_own_likelihood_it_is_the_row():
     with pm.Model() as model:
         f = pcvm_latent(X, Y, name="f", width=1.3, hyperprior=PRIOR)
         ProbitBernoulli("label", f, observed=Y)
-    mine, rows = read(model, "em"), read(pcvm_model(X, Y, width=1.3, hyperprior=PRIOR), "em")
+    built = pcvm_model(X, Y, width=1.3, hyperprior=PRIOR)
+    mine, rows = (read(given).problem_for("em") for given in (model, built))
     assert mine.hyperprior == rows.hyperprior
     assert np.array_equal(mine.Phi, rows.Phi)
     assert np.array_equal(mine.sign, rows.sign)
@@ -188,9 +189,8 @@ def test_what_is_no_row_any_more_is_for_nuts_and_says_so(likelihood, words):
     with pm.Model() as model:
         likelihood(pcvm_latent(X, Y, width=1.3))
     refused("NUTS", sample, model, method="gibbs")
-    method, reason = choose_method(model)
-    assert method == "nuts"
-    assert words in reason
+    method, reason = sampler_for(read(model))
+    assert (method, words in reason) == ("nuts", True)
 
 
 def test_a_model_of_ones_own_is_drawn_and_predicts_its_latent_function():

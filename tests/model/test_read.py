@@ -55,6 +55,11 @@ MODELS = {  # further ones than the contract's
 }
 
 
+def problem_of(model, solver="sampling"):
+    """Return the problem that a solver takes."""
+    return read(model).problem_for(solver)
+
+
 def log_density(problem, weight, bias):
     """Return the log density by the pieces."""
     return log_posterior(problem, weight, bias, problem.Phi @ weight + bias)
@@ -63,7 +68,7 @@ def log_density(problem, weight, bias):
 @pytest.mark.parametrize("name", MODELS)
 def test_density_of_the_pieces_is_the_models(name):
     model = MODELS[name]()
-    problem, parts = read(model), find_parts(model)
+    problem, parts = read(model).problem, find_parts(model)
     logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     rng = np.random.default_rng(1)
     weight = rng.normal(size=problem.weight_shape)
@@ -84,38 +89,39 @@ UNKNOWN = replace(PROPER, rate_shape=0.7), replace(PROPER, rate_spread=1.7)
 
 @pytest.mark.parametrize("prior", [PROPER, HALF, JEFFREYS, *UNKNOWN])
 def test_numbers_of_a_prior_come_back_exactly(prior):
-    assert read(pcvm.pcvm_model(X, LABEL, hyperprior=prior)).hyperprior == prior
+    assert read(pcvm.pcvm_model(X, LABEL, hyperprior=prior)).problem.hyperprior == prior
 
 
 def test_pieces_of_other_priors_come_back_exactly():
     for gamma in (3.0, 0.1, 7.25):
         prior = pcvm.Laplace(gamma)
-        assert read(pcvm.sparse_probit_model(X, LABEL, prior=prior)).hyperprior == prior
+        assert read(pcvm.sparse_probit_model(X, LABEL, prior=prior)).problem.hyperprior == prior
     horseshoe = pcvm.HalfHorseshoe(0.03, 1.7, 0.6, 0.4)
     parts = find_parts(pcvm.pcvm_model(X, LABEL, hyperprior=horseshoe))
     assert parts.hyperprior == horseshoe
     assert len(parts.scales) == 3
-    shared = read(pcvm.mrvm_model(X, CLASS, shared=True, hyperprior=PROPER))
+    shared = read(pcvm.mrvm_model(X, CLASS, shared=True, hyperprior=PROPER)).problem
     assert shared.hyperprior == SharedHyperprior(2.0, 0.3, 1.5, 0.7)
     assert shared.shared
-    assert read(pcvm.rvm_model(X, TARGET, noise=0.3)).likelihood.noise == 0.3
-    assert np.isnan(read(pcvm.rvm_model(X, TARGET)).likelihood.noise)
+    assert read(pcvm.rvm_model(X, TARGET, noise=0.3)).problem.likelihood.noise == 0.3
+    assert np.isnan(read(pcvm.rvm_model(X, TARGET)).problem.likelihood.noise)
     assert find_parts(pcvm.rvm_model(X, TARGET)).nuisances["noise"].name == "noise"
 
 
-def by_hand(declare_observed, *, times=lambda s, w: s * w, y=None):
+def by_hand(declare_observed, *, times=lambda s, w: s * w, names=("u", "a")):
     """Return a model of the family's operations under names of its own."""
     Phi = RBF(1.2)(X, X)
     with pm.Model() as model:
-        w = pcvm.MarginalWeight("u", 2.0, 0.3, shape=18)
-        latent = pcvm.MarginalBias("a", 1.5, 0.7) + Phi @ times(LABEL, w)
-        declare_observed(latent, y or (LABEL > 0) * 1)
+        w = pcvm.MarginalWeight(names[0], 2.0, 0.3, shape=18)
+        latent = pcvm.MarginalBias(names[1], 1.5, 0.7) + Phi @ times(LABEL, w)
+        declare_observed(latent, (LABEL > 0) * 1)
     return model
 
 
 def test_names_do_not_matter():
     model = by_hand(lambda latent, y: pcvm.ProbitBernoulli("z", latent, observed=y))
-    found, wanted = read(model, "em"), read(pcvm.pcvm_model(X, LABEL, width=1.2, hyperprior=PROPER))
+    built = pcvm.pcvm_model(X, LABEL, width=1.2, hyperprior=PROPER)
+    found, wanted = problem_of(model, "em"), problem_of(built, "em")
     for name in ("Phi", "label", "sign"):
         np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
     assert (found.hyperprior, found.likelihood) == (wanted.hyperprior, wanted.likelihood)
@@ -127,7 +133,7 @@ def test_other_ways_to_write_the_same():
     with pm.Model() as model:
         w = FreeWeight("w", 1.0, 0.5, shape=18)
         pm.Normal("t", pm.math.dot(w, Phi.T), 0.4, observed=TARGET)
-    problem = read(model)
+    problem = read(model).problem
     np.testing.assert_allclose(problem.Phi, Phi)
     assert problem.bias == "none"
     assert (problem.likelihood.noise, problem.likelihood.name) == (0.4, "normal")
@@ -136,30 +142,19 @@ def test_other_ways_to_write_the_same():
         w = pcvm.MarginalWeight("size", 1.0, 0.5, shape=(18, 3))
         latent = pt.exp(-squared_distances(X, X) / pm.HalfNormal("ell") ** 2) @ w
         pcvm.MultinomialProbit("k", latent, observed=CLASS)
-    problem = read(model)
+    problem = read(model).problem
     assert problem.likelihood.n_classes == 3
     np.testing.assert_array_equal(problem.sign, np.ones((18, 3)))
     np.testing.assert_allclose(problem.moves.basis(0.7), RBF(0.7)(X, X))
 
 
 def test_a_logit_under_the_pcvms_names_is_no_probit():
-    """Its variables are all called as `pcvm_model` calls them."""
-    with pm.Model(coords={"basis": range(18)}) as model:
-        Phi = pm.Data("Phi", RBF(1.2)(X, X))
-        signs = pm.Data("signs", LABEL)
-        size = pcvm.MarginalWeight("magnitude", 2.0, 0.3, dims="basis")
-        bias = pcvm.MarginalBias("bias", 1.5, 0.7)
-        weight = pm.Deterministic("weight", signs * size)
-        latent = pm.Deterministic("latent", pt.dot(Phi, weight) + bias)
-        pm.Bernoulli("label", logit_p=latent, observed=pm.Data("y", (LABEL > 0).astype(int)))
-    problem = read(model)
-    assert problem.likelihood.name == "logit"
-    point = value_point(model, {"magnitude": np.full(18, 0.3), "bias": np.float64(0.1)})
-    wanted = log_density(problem, 0.3 * LABEL, 0.1)
-    logp = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
-    assert logp(point) == pytest.approx(wanted, abs=1e-8)
-    assert read(model, "em").likelihood.name == "logit"  # a row of the family takes it
-    assert sampler_of(read(model, "sampling"))[0] == "nuts"
+    def observed(latent, y):
+        return pm.Bernoulli("label", logit_p=pm.Deterministic("latent", latent), observed=y)
+
+    model = by_hand(observed, names=("magnitude", "bias"))
+    assert problem_of(model, "em").likelihood.name == "logit"  # a row of the family takes it
+    assert sampler_of(problem_of(model))[0] == "nuts"
 
 
 @pytest.mark.parametrize("shape", [(), 2], ids=["one width", "one of each feature"])
@@ -167,7 +162,7 @@ def test_em_moves_a_laplacians_width_to_a_stationary_point(shape):
     prior = pm.LogNormal.dist(0.5, 0.3, shape=shape)
     hyperprior = pcvm.Hyperprior.plug_in()
     model = pcvm.pcvm_model(X, LABEL, kernel="laplacian", width=prior, hyperprior=hyperprior)
-    problem = read(model)
+    problem = read(model).problem
     assert problem.moves.order == 1
     width = np.full(shape, 1.3) if shape else 1.3
     np.testing.assert_allclose(problem.moves.basis(width), Laplacian(width)(X, X), rtol=1e-12)
@@ -190,26 +185,26 @@ def test_bounds_of_a_width_are_distances_of_the_centres():
     def model_of(**basis):
         return pcvm.pcvm_model(X, LABEL, width=pm.LogNormal.dist(0.0, 0.6), **basis)
 
-    assert read(model_of()).moves.bounds == width_bounds(X)
+    assert read(model_of()).problem.moves.bounds == width_bounds(X)
     model = model_of(basis=7)
-    assert read(model).moves.bounds == width_bounds(model["centres"].get_value())
+    assert read(model).problem.moves.bounds == width_bounds(model["centres"].get_value())
     model = model_of(basis=X[:4] + 0.01, signs=LABEL[:4])
     distance = np.sqrt(squared_distances(X, X[:4] + 0.01))
-    assert read(model).moves.bounds == pytest.approx((distance.min(), distance.max()))
+    assert read(model).problem.moves.bounds == pytest.approx((distance.min(), distance.max()))
 
 
 def test_explicit_precisions_are_for_the_evidence_and_nuts():
     model = pcvm.rvm_model(X, TARGET, hyperprior=PROPER, precision="joint")
-    assert read(model, "evidence").hyperprior == PROPER
+    assert problem_of(model, "evidence").hyperprior == PROPER
     for shared, kind in ((False, "gamma"), (True, "shared gamma")):
         parts = find_parts(pcvm.mrvm_model(X, CLASS, shared=shared, precision="joint"))
         assert [rv.name for rv in parts.precisions] == ["precision", "bias_precision"]
         assert parts.hyperprior.name == kind
     prior = replace(PROPER, rate_shape=0.7)
     learned = pcvm.rvm_model(X, TARGET, hyperprior=prior, precision="joint")
-    assert read(learned, "evidence").hyperprior == replace(PROPER, rate_shape=0.7)
+    assert problem_of(learned, "evidence").hyperprior == replace(PROPER, rate_shape=0.7)
     assert find_parts(learned).rate.name == "rate"
-    refused(r"explicit precisions \['precision', 'bias_precision'\]", read, model)
+    refused(r"explicit precisions \['precision', 'bias_precision'\]", problem_of, model)
 
 
 OTHER_TERMS = [
@@ -223,8 +218,24 @@ OTHER_TERMS = [
 def test_other_terms_are_named(change):
     with pcvm.pcvm_model(X, LABEL) as model:
         change(model)
-    refused(r"extra terms \['more'\]", read, model)
+    refused(r"extra terms \['more'\]", problem_of, model)
     assert find_parts(model).likelihood.name == "probit"
+
+
+def test_a_model_is_read_once_and_only_refusals_route(monkeypatch):
+    """Whether it is of the family is a value of the reading; any other error is raised."""
+    readings, model, place = [], pcvm.pcvm_model(X, LABEL), "pcvm_pymc.model.read.find_parts"
+    monkeypatch.setattr(place, lambda given: readings.append(given) or find_parts(given))
+    pcvm.find_map_em(model, progressbar=False)
+    pcvm.fit_evidence(model)
+    pcvm.sample(model, draws=2, tune=2, chains=1, thin=1, max_iter=2, quiet=True)
+    assert readings == [model] * 3
+    plain = read(REFUSED["poisson"][0]())
+    assert (plain.parts, plain.problem, plain.unseen("em")) == (None, None, plain.fault)
+
+    monkeypatch.setattr(place, lambda _: np.ones(2) + np.ones(3))
+    for function in (pcvm.find_map_em, pcvm.fit_evidence, pcvm.sample, pcvm.EMStep):
+        refused("could not be broadcast", function, model)
 
 
 def probit(latent, y):
@@ -251,15 +262,15 @@ REFUSED = {
 
 @pytest.mark.parametrize(("model", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_is_not_the_familys_is_refused(model, words):
-    refused(words, read, model())
+    refused(words, problem_of, model())
 
 
 def test_unknown_kernels_are_refused_by_name():
     with pm.Model() as model:
         pcvm.pcvm_model(X, LABEL, kernel=pm.gp.cov.Matern52(2, ls=pm.LogNormal("ell", 0.0, 0.5)))
-    refused(r"depend on \['ell'\] in another way than an RBF", read, model)
+    refused(r"depend on \['ell'\] in another way than an RBF", problem_of, model)
     with pytest.raises(ValueError, match="width is a random variable, 'width'"):
-        read(pcvm.rvm_model(X, LABEL, likelihood="logit", width=pm.LogNormal.dist()), "evidence")
+        problem_of(pcvm.rvm_model(X, LABEL, likelihood="logit", width="lognormal"), "evidence")
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
@@ -267,7 +278,7 @@ def test_a_width_made_of_variables_is_not_moved_as_one_of_them_and_predicts(kern
     with pm.Model() as model:
         width = pm.LogNormal("factor", 0.0, 0.7) * np.array([1.0, 3.0])
         pcvm.pcvm_model(X, LABEL, kernel=kernel, width=width, basis=6, signs="both")
-    refused(r"depend on \['factor'\] in another way than an RBF", read, model, "sampling")
+    refused(r"depend on \['factor'\] in another way than an RBF", problem_of, model, "sampling")
     result = pcvm.find_map_em(model, progressbar=False)
     np.testing.assert_allclose(
         result["posterior"]["width"][0, 0],
@@ -289,17 +300,13 @@ def test_rows_that_do_not_match_are_noticed():
 def test_label_noise_is_read_with_its_share_of_flips():
     row = pcvm.FAMILY["pcvm"]
     for flip in (0.03, 0.4):
-        found = read(build(row, X, LABEL, likelihood="label noise", flip=flip))
+        found = read(build(row, X, LABEL, likelihood="label noise", flip=flip)).problem
         assert found.likelihood.name == "label noise"
         assert found.likelihood.flip == pytest.approx(flip, abs=1e-15)
     unknown = build(row, X, LABEL, likelihood="label noise", flip=pm.Beta.dist(1.0, 9.0))
-    assert np.isnan(read(unknown).likelihood.flip)
-    refused(
-        r"\['flip'\] \(flip of the likelihood\) is unknown, which 'em' does not",
-        read,
-        unknown,
-        "em",
-    )
+    assert np.isnan(read(unknown).problem.likelihood.flip)
+    words = r"\['flip'\] \(flip of the likelihood\) is unknown, which 'em' does not"
+    refused(words, problem_of, unknown, "em")
     noisy = LIKELIHOODS["label noise"](pm.Beta.dist(1.0, 9.0))
     with pytest.raises(ValueError, match=r"unknown flip=.*needed a number here, or a model"):
         pcvm.PCVMClassifier(likelihood=noisy).fit(X, LABEL)

@@ -50,7 +50,7 @@ def test_joint_precisions_integrate_to_the_marginal():
     assert {rv.name for rv in joint.free_RVs} == names
     draws = pm.draw(joint["weight"], 4000, random_seed=1, mode="FAST_COMPILE").ravel()
     assert_law(draws, stats.t(4, scale=np.sqrt(0.15)).cdf)
-    assert read(joint, "evidence").likelihood.name == "normal"
+    assert read(joint).problem_for("evidence").likelihood.name == "normal"
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
@@ -68,7 +68,7 @@ def test_gaussian_is_another_spelling_of_normal():
     X, y = data_for("normal")
     models = [rvm_model(X, y, likelihood=name) for name in ("normal", "gaussian", Normal(0.3))]
     assert {find_parts(each).likelihood.name for each in models} == {"normal"}
-    assert read(models[2]).likelihood.noise == 0.3
+    assert read(models[2]).problem.likelihood.noise == 0.3
     given = {"likelihood": Normal(0.3), "noise": 0.4}
     refused("noise was given with likelihood=Normal", rvm_model, X, y, **given)
 

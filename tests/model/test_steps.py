@@ -67,7 +67,7 @@ def test_models_that_em_cannot_read():
     refused("explicit precisions", pcvm.EMStep, pcvm.pcvm_model(X, Y, precision="joint"))
     with pm.Model() as named:
         pcvm.pcvm_model(X, Y, width=pm.LogNormal("ell", 0.0, 1.0))
-    assert read(named, "em").moves is not None  # whatever its name
+    assert read(named).problem_for("em").moves is not None  # whatever its name
     refused("normal likelihood.*use evidence", pcvm.EMStep, pcvm.rvm_model(X, LABEL, noise=0.3))
 
 
@@ -98,7 +98,7 @@ def test_every_row_of_em_steps_on_pymcs_points(row):
         assert stats["log_posterior"] == pytest.approx(values[-1], abs=1e-8)
     assert (np.diff(values) >= -1e-9).all()
     assert values[-1] > values[0] + 0.1
-    end = fit_em(read(model, "em").given(), options=pcvm.EMOptions(max_iter=20))
+    end = fit_em(read(model).problem_for("em").given(), options=pcvm.EMOptions(max_iter=20))
     assert logp(point_of(model, end)) == pytest.approx(end.log_posterior, abs=1e-8)
 
 
