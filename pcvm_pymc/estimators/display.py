@@ -67,5 +67,6 @@ def _held_out_loss(fit: Mapping[str, Any]) -> float:
         return -float(of_rows.sum() / (len(of_rows) if weight is None else weight.sum()))
     if "selection_" in fit and "idata_" not in fit:
         return float(fit["selection_"].best.scored().log_loss)
-    by_folds = "width_selection_" in fit and fit["width_selection_"].method == "cv"
-    return -float(fit["width_selection_"].scores.max()) if by_folds else np.nan
+    if "width_selection_" in fit:
+        return float(fit["width_selection_"].log_loss.min())
+    return np.nan

@@ -25,7 +25,7 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import chunk_rows, has_room_for_coupled, threads
 from pcvm_pymc.core.pieces.row_weights import Weighted, majority_label
 from pcvm_pymc.core.pieces.row_weights import against_rest as labels_against_rest
-from pcvm_pymc.core.pieces.transforms import Viewed
+from pcvm_pymc.core.pieces.transforms import TransformedKernel
 from pcvm_pymc.core.pieces.validation import is_real, is_unknown, shown
 from pcvm_pymc.core.problem import EMResult, Problem, Status
 from pcvm_pymc.estimators.training import TrainingData
@@ -111,11 +111,11 @@ class Formulation:
         return replace(self, apart=apart)
 
     def on(self, kernel: KernelPiece) -> "Formulation":
-        """Return the same with another kernel, on transformed rows and centres where it is of a view."""
-        if not isinstance(kernel, Viewed):
+        """Return the same with another kernel, on transformed rows and centres where it transforms them."""
+        if not isinstance(kernel, TransformedKernel):
             return replace(self, kernel=kernel, apart=None)
-        data = replace(self.data, X=kernel.view(self.data.X))
-        centres = replace(self.centres, points=kernel.view(self.centres.points))
+        data = replace(self.data, X=kernel.transform(self.data.X))
+        centres = replace(self.centres, points=kernel.transform(self.centres.points))
         return replace(self, data=data, centres=centres, kernel=kernel.kernel, apart=None)
 
     def scaled(self, widths: Array) -> "Formulation":

@@ -19,18 +19,12 @@ from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.probabilities import class_probability, normalised
 from pcvm_pymc.estimators.candidates import Candidate, HyperparameterSearch
-from pcvm_pymc.estimators.chooser import (
-    JOINT_WEIGHTS,
-    Choice,
-    choose,
-    held_out,
-    start_near,
-    weighed_kernels,
-)
+from pcvm_pymc.estimators.chooser import JOINT_WEIGHTS, Choice, choose, weighed_kernels
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.estimation import Estimation, refuse
 from pcvm_pymc.estimators.formulation import Formulation, loosened, named_hyperprior
 from pcvm_pymc.estimators.predictors import Average, Mode, fitted_at, modes_of
+from pcvm_pymc.estimators.scoring import held_out, start_near
 from pcvm_pymc.estimators.training import FOLDS, Fold, TrainingData, inner_folds
 
 MOST_MODES = 16  # of an average

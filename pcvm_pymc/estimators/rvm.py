@@ -120,8 +120,8 @@ class RVMClassifier(KernelClassifier):
         The same, learned from the rows outside each fold: how sure it is; no rows where none was learned.
     covariance_ : ndarray, shape (n_relevance + 1, n_relevance + 1)
         Of the weights and, last, the bias (Laplace's approximation); two classes only.
-    widths_, width_scores_ : ndarray, shape (n_widths,)
-        Those tried, and what they were chosen by; two classes only. With ``"auto"`` the mean held-out log
+    width_selection_ : HyperparameterSearch
+        Widths that were tried and their ``scores``; two classes only. With ``"auto"`` the mean held-out log
         density; a width behind the best is refitted no more (its score: the best's less that difference).
     machines_ : list of RVMClassifier
         One for each class against the rest; none for two classes.
@@ -263,8 +263,8 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         transitions of each chain.
     status_ : Status
         How the fit ended.
-    widths_, width_scores_ : ndarray, shape (n_widths,)
-        The widths that were tried, and what they were chosen by, as for `RVMClassifier`.
+    width_selection_
+        As for `RVMClassifier`.
 
     References
     ----------

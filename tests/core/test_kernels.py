@@ -18,7 +18,14 @@ from pcvm_pymc.core.design import latent_in_blocks
 from pcvm_pymc.core.metric import class_targets, negative_evidence, relative_widths, share_of_widths
 from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.kernels import RBF, Laplacian
-from pcvm_pymc.core.pieces.transforms import FEW_VALUES, Codes, NormalScores, View, Viewed, ranks_of
+from pcvm_pymc.core.pieces.transforms import (
+    FEW_VALUES,
+    Codes,
+    FeatureTransform,
+    NormalScores,
+    TransformedKernel,
+    ranks_of,
+)
 
 
 @given(SEEDS, st.integers(1, 3))
@@ -202,7 +209,7 @@ def test_columns_that_stay():
     rng = fixed_rng(2)
     few = rng.integers(0, FEW_VALUES, 200).astype(float) ** 3
     X = np.column_stack([few, rng.normal(size=200), np.ones(200), rng.exponential(size=200)])
-    found = View(ranks_of(X))
+    found = FeatureTransform(ranks_of(X))
     assert list(found.ranks) == [3]
     np.testing.assert_array_equal(found(X)[:, :3], X[:, :3])
     assert not ranks_of(X[:, :3])
@@ -212,8 +219,8 @@ def test_columns_that_stay():
 @pytest.mark.parametrize("width", [2.0, np.array([1.0, 3.0])])
 def test_a_kernel_of_ranks_is_that_of_ranked_rows(kernel, width):
     X, Z = skewed(30, 3, 2), skewed(20, 4, 2)
-    ranks = View(ranks_of(X))
-    found = Viewed(kernel, ranks).with_width(width)
+    ranks = FeatureTransform(ranks_of(X))
+    found = TransformedKernel(kernel, ranks).with_width(width)
     np.testing.assert_array_equal(found.width, width)
     expected = kernel.with_width(width)(ranks(X), ranks(Z))
     np.testing.assert_array_equal(found(X, Z), expected)
@@ -226,19 +233,19 @@ def test_codes_take_the_place_of_indicators_in_units_of_their_deviation():
     X = np.column_stack([other, 3.0 * np.eye(4)[level], other**2])
     code = np.array([0.0, 1.0, 2.0, np.nan])  # the last is a missing level, in the middle
     codes = Codes.of(np.arange(1, 5), code, X, count.astype(float))
-    found = View(codes=[codes], without=[5])(X)
+    found = FeatureTransform(codes=[codes], without=[5])(X)
     number = np.array([-1.0, 0.0, 1.0, 0.0])[level]
     spread = np.repeat(number, count).std()
     np.testing.assert_allclose(found, np.column_stack([other, number / spread]), atol=1e-12)
     unknown = np.array([[0.0, -0.7, -0.7, -0.7, -0.7, 0.0]])
-    assert View(codes=[codes], without=[5])(unknown)[0, 1] == pytest.approx(0.0)
+    assert FeatureTransform(codes=[codes], without=[5])(unknown)[0, 1] == pytest.approx(0.0)
 
 
 def test_a_kernel_of_a_view_has_the_widths_of_the_columns_that_are_kept():
     X = np.random.default_rng(6).normal(size=(20, 5))
-    view = View(codes=[Codes(np.array([1, 2]), np.array([0.5, -0.5]))], without=[4])
+    view = FeatureTransform(codes=[Codes(np.array([1, 2]), np.array([0.5, -0.5]))], without=[4])
     width = np.array([1.0, 2.0, 2.0, 3.0, 4.0])
-    found = Viewed(RBF(), view).with_width(width)
+    found = TransformedKernel(RBF(), view).with_width(width)
     columns = np.column_stack([X[:, 0], 0.5 * X[:, 1] - 0.5 * X[:, 2], X[:, 3]])
     np.testing.assert_allclose(found(X, X), RBF(np.array([1.0, 2.0, 3.0]))(columns, columns))
     assert found.name == "rbf of codes and medians"

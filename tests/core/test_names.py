@@ -41,7 +41,7 @@ CALLS = {
     "weights": lambda fitted, y: RVMRegressor(width=1.5).fit(X, LABEL, sample_weight=y.abs()),
     "noise of a model": lambda fitted, y: package.rvm_model(X, LABEL, noise=y.abs()),
     "select": lambda fitted, y: package.select(X, y, over=("scale",)),
-    "select_width": lambda fitted, y: package.select_width(X, y, widths=[1.0], progressbar=False),
+    "select, cv": lambda fitted, y: package.select(X, y, by="cv", widths=[1.0]),
     "choose_basis": lambda fitted, y: package.choose_basis(X, y, 4),
     "a model": lambda fitted, y: package.pcvm_model(X, y, width=1.5),
     "a latent function": lambda fitted, y: latent(y),

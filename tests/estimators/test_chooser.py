@@ -1,6 +1,7 @@
 """Candidates: a grid that grows where held-out densities are high, several kernels, and their fits."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.stacking import stacking_weights
 from pcvm_pymc.estimators import formulation
 from pcvm_pymc.estimators.candidates import AXES, ChoiceOptions, HyperparameterSearch, Space, grow
-from pcvm_pymc.estimators.chooser import kernels_of, score_of_rows
+from pcvm_pymc.estimators.chooser import kernels_of
 from pcvm_pymc.estimators.formulation import Formulation
+from pcvm_pymc.estimators.scoring import score_of_rows
 from pcvm_pymc.estimators.training import TrainingData
 
 N = 60
@@ -120,7 +122,7 @@ def test_kept_points_are_the_heaviest_first():
 def test_a_point_is_the_mode_of_its_problem(monkeypatch):
     monkeypatch.setitem(formulation.ROUGH, "leave-one-out", 0.0)  # fits to convergence
     known = problems()
-    grid, score = middle(known), score_of_rows(known.for_many_widths())
+    grid, score = middle(known), partial(score_of_rows, known.for_many_widths())
     near = score(grid.candidate((0, 0)), None)
     point = score(grid.candidate((1, 1)), near)
     X, label = blobs(N, seed=1)

@@ -110,8 +110,8 @@ class Codes:
 
 
 @dataclass(frozen=True, eq=False)
-class View:
-    """The columns of a table as a kernel sees them, by a map that is fitted to rows without their labels.
+class FeatureTransform:
+    """A transform of the features, fitted to rows without their labels: ranks, codes, columns left out.
 
     Attributes
     ----------
@@ -156,27 +156,27 @@ def ranks_of(X: Array, count: Array | None = None) -> dict[int, NormalScores]:
 
 
 @dataclass(frozen=True, eq=False)
-class Viewed(KernelPiece):
+class TransformedKernel(KernelPiece):
     """A kernel of transformed rows and centres.
 
     Attributes
     ----------
     kernel : KernelPiece
-    view : View
+    transform : FeatureTransform
     width : float or ndarray, shape (n_columns,)
         One, or that of each column, of which those of columns that are kept have an effect.
     """
 
     kernel: KernelPiece
-    view: View
+    transform: FeatureTransform
     width: Any = np.nan
 
     @property
     def name(self) -> str:  # type: ignore[override]
         """That of the kernel, and what it is of."""
-        return f"{self.kernel.name} of {self.view.name}"
+        return f"{self.kernel.name} of {self.transform.name}"
 
     @override
     def __call__(self, X: Array, centres: Array) -> Array:
-        width = self.view.kept(np.asarray(self.width)) if np.ndim(self.width) else self.width
-        return self.kernel.with_width(width)(self.view(X), self.view(centres))
+        width = self.transform.kept(np.asarray(self.width)) if np.ndim(self.width) else self.width
+        return self.kernel.with_width(width)(self.transform(X), self.transform(centres))
