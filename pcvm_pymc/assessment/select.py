@@ -123,7 +123,8 @@ def select(
     True
     >>> len(found.widths) == len(found.scales)
     True
-    >>> select(X, X[:, 0] > 0, by="cv", widths=[0.5, 2.0], random_state=0).width
+    >>> how = {"by": "cv", "widths": [0.5, 2.0], "random_state": 0}
+    >>> select(X, X[:, 0] > 0, **how).width
     2.0
     """
     validation.check_choice("by", by, ("loo", "cv", "evidence", "validity"))

@@ -246,11 +246,6 @@ class KernelMachine(TableReader, BaseEstimator):
         """Whether held-out rows choose the width, or widths of the features."""
         return self._has_width and self._width_rule in CHOSEN
 
-    def _learns_widths(self, data: TrainingData, enough_folds: bool) -> bool:
-        """Whether arguments and rows allow a width for each feature to be learned."""
-        learns = self._width_rule == "auto" and self._is_rbf
-        return learns and enough_folds and bool(data.width_numbers.max() > 0)
-
     @property
     def _system(self) -> System:
         """The row of the family table."""

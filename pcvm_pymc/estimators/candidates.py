@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pcvm_pymc.core.loo import LeaveOneOut, averaging_weights
-from pcvm_pymc.core.metric import PENALTY, SPREAD
+from pcvm_pymc.core.metric import SPREAD
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.pieces.validation import check_real
@@ -44,11 +44,12 @@ class ChoiceOptions:
     kept_weight : float
         A candidate of no more weight is not part of an average.
     grown_weight : float
-        The grid does not grow from a candidate of no more weight.
+        The grid does not grow from a candidate of no more weight, and widths per feature of less weight than
+        that are left out.
     metric_spread : float
         Prior standard deviation of the log widths of features around their common one.
     metric_penalty : float
-        Nats of held-out log density that widths per feature must gain over one width.
+        Nats of held-out log density that widths per feature must gain over one width: minus their log prior.
     stop_z, drop_z : float
         Of a race, standard errors of the difference to the best: beyond the first no width farther out is
         tried, beyond the second a width is refitted no more.
@@ -79,7 +80,7 @@ class ChoiceOptions:
     kept_weight: float = 0.01
     grown_weight: float = 0.05
     metric_spread: float = SPREAD
-    metric_penalty: float = PENALTY
+    metric_penalty: float = 3.0
     stop_z: float = 2.0
     drop_z: float = 1.5
     tie_nats: float = 0.01
@@ -244,6 +245,10 @@ class HyperparameterSearch:
         They are separate for one width, for widths per feature, and for each kernel. `count` says how often
         each row counts, by default once.
         """
+        # Two rules. Pseudo-BMA+ weighs what has a prior: grid points, and widths per feature against one.
+        # Stacking weighs kernels, which have none. Pseudo-BMA+ of kernels, too: mean log loss of eight sets
+        # .2866 in place of .2842, of glass .69 in place of .66. Stacking of grid points, too: better where
+        # classes hardly overlap (crabs, thyroid .03, .02), worse on five of seven sets (ripley .017).
         density = np.stack([each.scored().log_density for each in points])
         prior = np.array([each.log_prior for each in points])
         by_feature = np.array([each.by_feature for each in points])
@@ -267,15 +272,8 @@ class HyperparameterSearch:
     ) -> "HyperparameterSearch":
         """Return candidates of which the one of the greatest score has all the weight."""
         best = int(np.argmax([point.score for point in points]))
-        return cls(tuple(points), np.eye(len(points))[best], method, options=options)
-
-    @classmethod
-    def at(
-        cls, at: Mapping[str, Any], method: str, *, by_feature: bool = False
-    ) -> "HyperparameterSearch":
-        """Return a choice without alternatives."""
-        points = (Candidate(at, by_feature=by_feature),)
-        return cls(points, np.ones(1), method, float(by_feature))
+        share, weights = float(points[best].by_feature), np.eye(len(points))[best]
+        return cls(tuple(points), weights, method, share, options)
 
     def __repr__(self) -> str:
         """Return the number of candidates, the best score, and the weights of the kernels."""

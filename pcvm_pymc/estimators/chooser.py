@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import is_classifier
 
-from pcvm_pymc.core.metric import share_of_widths
+from pcvm_pymc.core.loo import averaging_weights
 from pcvm_pymc.core.pieces.centres import choose_share
 from pcvm_pymc.core.pieces.kernels import (
     KernelPiece,
@@ -27,12 +27,18 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.pieces.transforms import FeatureTransform, TransformedKernel, ranks_of
 from pcvm_pymc.core.race import Race, race
-from pcvm_pymc.estimators.candidates import Candidate, HyperparameterSearch, Space, grow
+from pcvm_pymc.estimators.candidates import (
+    Candidate,
+    ChoiceOptions,
+    HyperparameterSearch,
+    Space,
+    grow,
+)
 from pcvm_pymc.estimators.estimation import BY_ROWS, Estimation
 from pcvm_pymc.estimators.features import Metric
 from pcvm_pymc.estimators.formulation import Formulation
-from pcvm_pymc.estimators.scoring import refitted, score_class_by_class, score_of_rows
-from pcvm_pymc.estimators.training import FOLDS, Fold, TrainingData
+from pcvm_pymc.estimators.scoring import score_class_by_class, score_of_rows
+from pcvm_pymc.estimators.training import FOLDS, Fold, TrainingData, basis_for
 
 #: of two classes: rows by which candidates are scored, where there are more than twice as many
 SEARCH_ROWS = 400
@@ -43,6 +49,17 @@ CLASS_ROWS, JOINT_WEIGHTS = 500, 500
 OTHER_KERNELS = 3
 _IMPOSSIBLE = -1e3  # a log density that is as good as none
 _FACTORS = (0.36, 0.6, 1.0, 1.65)  # of the median distance, for widths per feature that are raced
+
+
+def share_of_widths(one_width: Array, widths: Array, options: ChoiceOptions) -> float:
+    """Return the weight of widths per feature against one width.
+
+    By log densities of rows that had no part in learning them, shape (n_obs,), times how often each counts;
+    a penalty is a log prior.
+    """
+    log_prior = np.array([0.0, -options.metric_penalty])
+    return float(averaging_weights(np.stack([one_width, widths]), log_prior)[1])
+
 
 # --- candidates scored by leaving rows out --------------------------------------------------------
 
@@ -102,18 +119,6 @@ class LeftOut:
         kernels = kernels_of(names, data)
         return cls(formulation, space, folds, grouped, class_by_class, kernels)
 
-    @property
-    def data(self) -> TrainingData:
-        """The rows."""
-        return self.formulation.data
-
-    @property
-    def ranked(self) -> TrainingData:
-        """The rows, skewed columns as ranks where kernels of them are weighed."""
-        transforms = [k.transform for k in self.kernels if isinstance(k, TransformedKernel)]
-        columns = FeatureTransform(transforms[0].ranks if transforms else {})
-        return replace(self.data, X=columns(self.data.X))
-
     def score(self, candidate: Candidate, near: Candidate | None = None) -> Candidate:
         """Return a candidate with its mode and its predictions of rows left out."""
         if self.class_by_class:
@@ -142,15 +147,13 @@ class LeftOut:
         """
         scaled, best, options = self.scaled(metric.relative), one_width.best, self.space.options
         widths = scaled.searched(best)
-        density = np.empty(len(self.data.X))
+        density = np.empty(len(self.formulation.data.X))
         for (_, test), relative in zip(self.folds, metric.by_fold, strict=True):
             of_fold = self.scaled(relative)
             candidate = of_fold.space.candidate(widths.best.steps)
             density[test] = of_fold.score(candidate, widths.best).scored().log_density[test]
-        one, count = best.scored().log_density, self.data.count
-        parts = one / count, density / count, self.data.weight
-        share = share_of_widths(*parts, penalty=options.metric_penalty)
-        if share < options.kept_weight:
+        share = share_of_widths(best.scored().log_density, density, options)
+        if share < options.grown_weight:
             return one_width
         points = []
         for search, by_feature in ((one_width, False), (widths, True)):
@@ -169,7 +172,8 @@ class LeftOut:
         if len(self.kernels) < 2:
             return first
         points = [replace(p, at={**p.at, "kernel": self.kernels[0]}) for p in first.points]
-        heaviest, even = first.kept(OTHER_KERNELS).points, np.ones(self.data.X.shape[1])
+        data, heaviest = self.formulation.data, first.kept(OTHER_KERNELS).points
+        even = np.ones(data.X.shape[1])
         for kernel in self.kernels[1:]:
             of_kernel = replace(self, formulation=self.formulation.on(kernel))
             for by_feature in (False, True):
@@ -188,7 +192,7 @@ class LeftOut:
                     if np.ndim(first.points[0].width):  # all of them have a width for each feature
                         at["width"] = at["width"] * relative
                     points.append(replace(scored, at=at, by_feature=by_feature))
-        how: dict[str, Any] = {"options": self.space.options, "count": self.data.count}
+        how: dict[str, Any] = {"options": self.space.options, "count": data.count}
         return HyperparameterSearch.of(points, feature_share=first.feature_share, **how)
 
 
@@ -244,7 +248,13 @@ class Refits:
     def log_density(self, width: Any, k: int) -> Array:
         """Return log densities of a fold's rows, by a fit to the others at a width."""
         PROGRESS.info("width %s, fold %d", np.array2string(np.asarray(width), precision=4), k + 1)
-        return refitted(self.estimation, self.data, self.folds[k], width, self.most_bases)
+        data, (train, test) = self.data, self.folds[k]
+        basis = basis_for(self.estimation.model._resolved_basis(len(train)), data.X, train)
+        if self.most_bases is not None and len(train) > self.most_bases:
+            basis = self.most_bases
+        predictor = self.estimation.fitted(data.some(train), width, basis)
+        noise = {} if data.noise is None else {"noise": data.noise[test]}
+        return np.asarray(predictor.log_density(data.X[test], data.label[test], **noise))
 
     def raced(
         self, n_candidates: int, log_density: Callable[[int, int], Array], **how: bool
@@ -258,9 +268,8 @@ class Refits:
         raced = self.raced(2, log_density)
         n = min(map(len, raced.values.values()))  # rows of the folds that both ran on
         first, second = (np.maximum(raced.values[i][:n], _IMPOSSIBLE) for i in (0, 1))
-        count = np.concatenate([self.data.count[test] for _, test in self.folds])
-        penalty = self.estimation.model._choice.metric_penalty
-        return share_of_widths(first, second, count[:n], penalty=penalty) > 0.5
+        count = np.concatenate([self.data.count[test] for _, test in self.folds])[:n]
+        return share_of_widths(count * first, count * second, self.estimation.model._choice) > 0.5
 
     def searched(self, grid: Array, *, to_the_end: bool) -> HyperparameterSearch:
         """Return the widths of a one-dimensional grid that were tried, and their scores."""
@@ -288,7 +297,8 @@ class Refits:
         if not self.prefers(lambda i, k: parts[i][0].log_density(parts[i][1], k)):
             return self, search
         kernel = TransformedKernel(as_kernel(model._kernel), transform)
-        return other, HyperparameterSearch.at({"width": ratio * width, "kernel": kernel}, "cv")
+        at = {"width": ratio * width, "kernel": kernel}
+        return other, HyperparameterSearch.best_of([Candidate(at)], "cv")
 
     def by_feature(self, one_width: HyperparameterSearch, metric: Metric) -> HyperparameterSearch:
         """Return widths per feature where they predict held-out rows better than the best one width.
@@ -309,8 +319,8 @@ class Refits:
         if not self.prefers(lambda i, k: self.log_density(at(best, k) if i else width, k)):
             return one_width
         widths = best * median_distance(X / metric.relative) * metric.relative
-        at_widths = {**one_width.best.at, "width": widths}
-        return HyperparameterSearch.at(at_widths, "cv", by_feature=True)
+        candidate = Candidate({**one_width.best.at, "width": widths}, by_feature=True)
+        return HyperparameterSearch.best_of([candidate], "cv")
 
 
 # --- the choice --------------------------------------------------------------------------------
@@ -408,9 +418,14 @@ def choose(
         return Choice(search, metric=metric, widths=one_width)
 
     scores = LeftOut.of(estimation, data, rng, space=space, most=most, names=kernels)
-    search, metric = with_features(model, scores, scores.searched(), scores.ranked)
+    data = scores.formulation.data
+    # widths of ranks, where kernels of skewed columns as ranks are weighed
+    ranks = [k.transform.ranks for k in scores.kernels if isinstance(k, TransformedKernel)]
+    columns = FeatureTransform(ranks[0] if ranks else {})(data.X)
+    ranked = replace(data, X=columns)
+    search, metric = with_features(estimation, scores, scores.searched(), ranked)
     search = scores.by_kernel(search, metric)
-    return Choice(search, scores.data, scores.class_by_class, metric, one_width)
+    return Choice(search, data, scores.class_by_class, metric, one_width)
 
 
 def width_on(
@@ -435,9 +450,10 @@ def width_on(
             scores = Refits(rough, data, folds, most)
             one_width = scores.searched(grid, to_the_end=widths is not None)
             scores, search = scores.on_ranks(one_width)
-            return one_width, *with_features(model, scores, search, scores.data)
+            return one_width, *with_features(estimation, scores, search, scores.data)
         if not model._scores_all_rows:
-            search = HyperparameterSearch.at({"width": float(np.median(grid))}, "cv")
+            median = Candidate({"width": float(np.median(grid))})
+            search = HyperparameterSearch.best_of([median], "cv")
             return search, search, None
         criterion = "evidence"
     points = []
@@ -449,12 +465,16 @@ def width_on(
 
 
 def with_features(
-    model: Any, scores: LeftOut | Refits, search: HyperparameterSearch, data: TrainingData
+    estimation: Estimation,
+    scores: LeftOut | Refits,
+    search: HyperparameterSearch,
+    data: TrainingData,
 ) -> tuple[HyperparameterSearch, Metric | None]:
     """Return the search with widths per feature, learned from `data`, where arguments and rows allow it."""
-    folds = scores.folds
+    model, folds = estimation.model, scores.folds
+    learns = model._width_rule == "auto" and model._is_rbf and data.width_numbers.max() > 0
     enough = data.splits is not None or len(folds) == vars(model).get("cv", FOLDS)
-    if not folds or not model._learns_widths(data, enough):
+    if not (learns and folds and enough):
         return search, None
     how: dict[str, Any] = {"of_labels": is_classifier(model), "spread": model._choice.metric_spread}
     metric = Metric.learned(data, folds, **how)

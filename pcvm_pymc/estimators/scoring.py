@@ -1,4 +1,4 @@
-"""Held-out predictions of a candidate: from one factorisation, class by class, or by refits on folds."""
+"""Held-out predictions at a candidate: from one factorisation, class by class, or without folds of rows."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,14 +8,12 @@ import numpy as np
 
 from pcvm_pymc.core.em import Start, fit_em
 from pcvm_pymc.core.loo import LeaveOneOut, leave_one_out
-from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.row_weights import plain_target
 from pcvm_pymc.core.probabilities import log_normalised
 from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.estimators.candidates import Candidate
-from pcvm_pymc.estimators.estimation import Estimation
 from pcvm_pymc.estimators.formulation import Formulation, against_rest, loosened
-from pcvm_pymc.estimators.training import Fold, TrainingData, basis_for
+from pcvm_pymc.estimators.training import Fold
 
 
 def start_near(near: Candidate | None, problem: Problem) -> Start | None:
@@ -83,16 +81,3 @@ def score_class_by_class(
     density = log_probability[np.arange(len(number)), number]
     density = density if joint.row_weight is None else joint.row_weight * density
     return replace(candidate, result=result, loo=LeaveOneOut(log_probability, density))
-
-
-def refitted(
-    estimation: Estimation, data: TrainingData, fold: Fold, width: Any, most_bases: int | None
-) -> Array:
-    """Return log densities of a fold's rows, by a fit to the others at a width, of so many bases at most."""
-    train, test = fold
-    basis = basis_for(estimation.model._resolved_basis(len(train)), data.X, train)
-    if most_bases is not None and len(train) > most_bases:
-        basis = most_bases
-    predictor = estimation.fitted(data.some(train), width, basis)
-    noise = {} if data.noise is None else {"noise": data.noise[test]}
-    return np.asarray(predictor.log_density(data.X[test], data.label[test], **noise))

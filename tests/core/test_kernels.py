@@ -15,7 +15,7 @@ from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 
 from pcvm_pymc.core import metric
 from pcvm_pymc.core.design import latent_in_blocks
-from pcvm_pymc.core.metric import class_targets, negative_evidence, relative_widths, share_of_widths
+from pcvm_pymc.core.metric import class_targets, negative_evidence, relative_widths
 from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.kernels import RBF, Laplacian
 from pcvm_pymc.core.pieces.transforms import (
@@ -358,34 +358,6 @@ def test_nothing_is_learned_from_constant_rows_one_feature_or_a_constant_target(
 def test_two_classes_are_one_column_and_several_indicators():
     np.testing.assert_array_equal(class_targets(np.array([-1.0, 1.0]), 2), [[-1.0], [1.0]])
     np.testing.assert_array_equal(class_targets(np.array([2, 0]), 3), [[0, 0, 1], [1, 0, 0]])
-
-
-@given(st.integers(0, 10**6), st.floats(0.0, 4.0))
-@settings(max_examples=20, deadline=None)
-def test_the_share_is_the_stacking_weight_of_rows_as_often_as_they_count(seed, penalty):
-    rng = np.random.default_rng(seed)
-    one, widths = np.log(rng.uniform(0.2, 0.9, size=(2, 50)))
-    count = rng.integers(1, 4, size=50)
-    found = share_of_widths(one, widths, count.astype(float), penalty=penalty)
-    share = np.linspace(0, 1, 2001)[:, None]
-    total = np.log((1 - share) * np.exp(one) + share * np.exp(widths)) @ count
-    assert found == pytest.approx(share[(total - penalty * share[:, 0]).argmax(), 0], abs=1e-3)
-    each = np.repeat([one, widths], count, axis=1)
-    assert found == pytest.approx(share_of_widths(*each, penalty=penalty), abs=1e-9)
-
-
-def test_the_penalty_draws_to_one_width_and_a_clear_gain_overcomes_it():
-    alike, better, impossible = np.full(40, -0.5), np.full(40, -0.2), np.full(40, -1e4)
-    assert share_of_widths(alike, alike) == 0.0
-    assert share_of_widths(alike, better) == 1.0
-    assert share_of_widths(impossible, better) == 1.0
-    assert share_of_widths(better, impossible) == 0.0
-    gain, one_lost = np.expm1(0.3), np.append(better, -1e4)  # 40 gain / (1 + s gain) = 1 / (1 - s)
-    found = share_of_widths(np.append(alike, -0.5), one_lost, penalty=0.0)
-    assert found == pytest.approx((40 * gain - 1) / (41 * gain), abs=1e-9)
-    assert share_of_widths(alike, alike + np.log(1.25), penalty=7.9) == 1.0  # .1 at one
-    just = share_of_widths(alike, alike + np.log(1.25), penalty=9.9)  # a slope of .1 at zero
-    assert just == pytest.approx(40 / 9.9 - 4)
 
 
 def test_single_precision_finds_the_same_maximum():

@@ -18,7 +18,7 @@ from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.stacking import stacking_weights
 from pcvm_pymc.estimators import formulation
 from pcvm_pymc.estimators.candidates import AXES, ChoiceOptions, HyperparameterSearch, Space, grow
-from pcvm_pymc.estimators.chooser import kernels_of
+from pcvm_pymc.estimators.chooser import kernels_of, share_of_widths
 from pcvm_pymc.estimators.formulation import Formulation
 from pcvm_pymc.estimators.scoring import score_of_rows
 from pcvm_pymc.estimators.training import TrainingData
@@ -130,6 +130,16 @@ def test_a_point_is_the_mode_of_its_problem(monkeypatch):
     np.testing.assert_allclose(point.result.latent, alone.latent, atol=1e-4)
     assert point.width == pytest.approx(1.65 * near.width)
     assert point.scale == pytest.approx(np.sqrt(10.0))
+
+
+def test_widths_per_feature_must_overcome_their_penalty():
+    alike, better, options = np.full(40, -0.5), np.full(40, -0.2), ChoiceOptions()
+    assert share_of_widths(alike, alike, options) == pytest.approx(1.0 / (1.0 + np.exp(3.0)))
+    assert share_of_widths(alike, alike, options) < options.grown_weight
+    assert share_of_widths(alike, better, options) > 0.999
+    assert share_of_widths(better, np.full(40, -1e4), options) == 0.0
+    even = share_of_widths(alike, alike + 3.0 / 40.0, options)
+    assert even == pytest.approx(0.5)
 
 
 def skewed(n, seed, d=2):
