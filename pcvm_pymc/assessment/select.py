@@ -145,8 +145,13 @@ def select(
     check_classification_targets(y)
     grid = None if by == "loo" else _grid(rows, widths, kernel)
 
-    model = _estimator(rows, y, likelihood, kernel=kernel, basis=basis, random_state=random_state)
-    model.set_params(estimation="em", cv=5 if cv is None else cv)
+    several = len(validation.as_classes(y, len(rows))[1]) > 2
+    if several and likelihood != "probit":
+        needed = "several have the multinomial probit"
+        raise ValueError(f"likelihood={likelihood!r} is for two classes; {needed}")
+    model: Any = MPCVMClassifier() if several else PCVMClassifier(likelihood=likelihood)
+    model.set_params(kernel=kernel, basis=basis, random_state=random_state, estimation="em")
+    model.cv = 5 if cv is None else cv
     model.scale = "auto" if "scale" in over else 1.0 if scale is None else scale
     if "width" in over:
         by_rows = "auto" if "features" in over else "shared"
@@ -185,17 +190,7 @@ def _grid(X: Any, widths: Any, kernel: Kernel) -> Any:
     """Return the widths that are compared, checked."""
     grid = width_grid(X) if widths is None else validation.as_numbers(widths, "widths")
     if grid.ndim != 1 or not len(grid) or not ((grid > 0) & np.isfinite(grid)).all():
-        found = validation.shown(widths)
-        raise ValueError(f"widths={found}; needed one or more positive finite numbers")
+        shown = validation.shown(widths)
+        raise ValueError(f"widths={shown}; needed one or more positive finite numbers")
     as_kernel(kernel, float(grid[0]))(X[:2], X[:1])  # raises where it is none
     return grid
-
-
-def _estimator(X: Any, y: Any, likelihood: Any, **arguments: Any) -> Any:
-    """Return the estimator of two classes, or of several."""
-    if len(validation.as_classes(y, len(X))[1]) == 2:
-        return PCVMClassifier(likelihood=likelihood, **arguments)
-    if likelihood != "probit":
-        needed = "several have the multinomial probit"
-        raise ValueError(f"likelihood={likelihood!r} is for two classes; {needed}")
-    return MPCVMClassifier(**arguments)

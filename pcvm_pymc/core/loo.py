@@ -166,12 +166,12 @@ def check_step(
         twice, left, *rest = objectives.newton_step(rows, once)
         after, (entry, entry_gain) = objectives.latent(rows, twice), objectives.entry(rows, *rest)
         parts.append((objectives.latent(rows, once), after, after + entry, gain, left, entry_gain))
-    *three, gain, left, entry_gain = (np.concatenate(each) for each in zip(*parts, strict=True))
-    found = [mode.predictions(each) for each in three]
-    change = np.ptp([each.log_density for each in found], axis=0)
+    *three, gain, left, entry_gain = (np.concatenate(part) for part in zip(*parts, strict=True))
+    predictions = [mode.predictions(step) for step in three]
+    change = np.ptp([prediction.log_density for prediction in predictions], axis=0)
     left = np.where((left > _CONTRACTION * gain) | (gain > _FAR), _STALLED * gain, left)
     doubt = np.maximum(change, _GAIN * (left + entry_gain))
-    return CheckedStep(found[1], np.where(np.isnan(doubt), np.inf, doubt))
+    return CheckedStep(predictions[1], np.where(np.isnan(doubt), np.inf, doubt))
 
 
 class _Mode:
@@ -230,7 +230,7 @@ class _Mode:
             right = shift - np.einsum("icd,id->ic", spread, slope)
             moved = np.linalg.solve(np.eye(latent.shape[1]) - spread @ hessian, right[:, :, None])
             parts.append((latent + moved[:, :, 0], moved[:, :, 0]))
-        latents, moved = (np.concatenate(each) for each in zip(*parts, strict=True))
+        latents, moved = (np.concatenate(part) for part in zip(*parts, strict=True))
         return latents, moved
 
     @cached_property
@@ -258,8 +258,8 @@ def _spread(model: QuadraticModel, Phi: Array, fixed: Index) -> tuple[Array, Arr
     common, which labels do not know and whose variance may be any, is left out of one J of J G J'.
     """
     size, known = len(model.root), (fixed >= 0)[:, None, :]
-    solved = [model.solved(c, one) for c, one in enumerate(model.designs(Phi))]
-    columns = np.stack([np.pad(each, ((size - len(each), 0), (0, 0))).T for each in solved], axis=2)
+    solved = [model.solved(c, design) for c, design in enumerate(model.designs(Phi))]
+    columns = np.stack([np.pad(x, ((size - len(x), 0), (0, 0))).T for x in solved], axis=2)
     Q, R = np.linalg.qr(np.where(known, model.root[:, fixed].transpose(1, 0, 2), 0.0))
     within = (Q * known).transpose(0, 2, 1) @ columns
     value = np.where(fixed >= 0, model.value[fixed], 0.0)[:, :, None]
@@ -331,7 +331,7 @@ class _HeldOutObjectives:
         self.outside = ~np.isfinite(np.vstack([mode.precision, mode.bias_precision]))
         basis, score = self.outside.nonzero()
         designs = enumerate(curved.designs(problem.Phi))
-        parts = [one.T @ (self.hessian[:, c, score] * self.Phi[:, basis]) for c, one in designs]
+        parts = [D.T @ (self.hessian[:, c, score] * self.Phi[:, basis]) for c, D in designs]
         tie, alone = np.concatenate(parts), self.curvature[self.outside]
         self.following = -_solve_fixed(curved, np.zeros((len(basis), 0), dtype=np.intp), tie)
         self.curvature[self.outside] += np.einsum("ij,ij->j", tie, self.following)
@@ -387,8 +387,8 @@ class _HeldOutObjectives:
         basis, score = self.outside.nonzero()
         reach, without = np.zeros((len(basis), *more.shape[:2])), self.hessian[rows] @ more
         reach[np.arange(len(basis)), :, score] = self.Phi[rows, basis].T
-        for c, one in enumerate(self.curved.designs(self.mode.problem.Phi[rows])):
-            reach[:, :, c] += (one @ self.following[self.curved.part(c)]).T
+        for c, design in enumerate(self.curved.designs(self.mode.problem.Phi[rows])):
+            reach[:, :, c] += (design @ self.following[self.curved.part(c)]).T
         cut = np.einsum("jrc,rcd,jrd->jr", reach, without, reach, optimize=True)
         curvature = np.maximum(self.curvature[self.outside][:, None] - cut, self.least)
         entering = np.zeros(slope.shape)
@@ -413,7 +413,7 @@ class _HeldOutObjectives:
     def _row_gradients(self, rows: slice, slope: Array) -> Array:
         """Return J_i' slope, shape (n_values, n_rows), of slopes in the latent values, (n_rows, n_scores)."""
         designs = self.curved.designs(self.mode.problem.Phi[rows])
-        return np.concatenate([(one * slope[:, c, None]).T for c, one in enumerate(designs)])
+        return np.concatenate([(design * slope[:, c, None]).T for c, design in enumerate(designs)])
 
     def _unpacked(self, values: Array) -> Array:
         """Return the model's values as weights and biases, zeros where they are not in the model."""

@@ -128,7 +128,8 @@ def first_log_widths(
 
     Z, variance = standard(X)
     weighted = share[:, None] * standard(target)[0]
-    correlation = [np.abs(each.T @ weighted).max(axis=1) for each in (Z, standard(np.abs(Z))[0])]
+    both = Z, standard(np.abs(Z))[0]
+    correlation = [np.abs(columns.T @ weighted).max(axis=1) for columns in both]
     clear = np.maximum(*correlation) > _CLEAR / np.sqrt(count.sum())
     clear = np.isin(number, number[clear])  # all columns of a width, or none
     width = np.zeros(number.max() + 1)
@@ -184,8 +185,8 @@ def relative_widths(
     start = np.append(first_log_widths(X, target, weight, number), [0.0, 0.0, _NOISE])
     bounds = [(-_BOUND, _BOUND)] * (d + 1) + [(-3.0, 3.0), (_LEAST_NOISE, 3.0)]
     options: Any = {"maxiter": _ITERATIONS, "ftol": _PRECISION}
-    found = minimize(lost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    log_width = found.x[:d]
+    maximum = minimize(lost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    log_width = maximum.x[:d]
     return np.exp(log_width - log_width.mean())[number]
 
 

@@ -144,9 +144,9 @@ def kernel_validity(
     vary have no part in it.
     """
     active = np.flatnonzero(weight)
-    each = row_weight(target)
-    middle = np.average(X, axis=0, weights=each)
-    spread = np.sqrt(np.average((X - middle) ** 2, axis=0, weights=each))
+    count = row_weight(target)
+    middle = np.average(X, axis=0, weights=count)
+    spread = np.sqrt(np.average((X - middle) ** 2, axis=0, weights=count))
     varies = np.ptp(X, axis=0) > 0
     known = (X if centres is None else centres)[active], weight[active], kernel
     score, curvature = likelihood.score(latent, target), likelihood.curvature(latent, target)

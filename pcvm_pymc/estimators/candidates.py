@@ -86,9 +86,9 @@ class ChoiceOptions:
     tie_nats: float = 0.01
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            if each.name != "axes":
-                check_real(each.name, getattr(self, each.name))
+        for option in fields(self):
+            if option.name != "axes":
+                check_real(option.name, getattr(self, option.name))
 
 
 OPTIONS = ChoiceOptions()
@@ -195,14 +195,14 @@ class Space:
 
     def neighbours(self, candidate: Candidate) -> list[Candidate]:
         """Return the candidates one step away."""
-        found = []
+        neighbours = []
         for k, (name, axis) in enumerate(self.options.axes.items()):
             for step in (-1, 1) if name in self.chosen else ():
                 steps = list(candidate.steps)
                 steps[k] += step
                 if abs(steps[k]) <= axis.farthest:
-                    found.append(self.candidate(tuple(steps)))
-        return found
+                    neighbours.append(self.candidate(tuple(steps)))
+        return neighbours
 
 
 @dataclass(frozen=True)
@@ -249,10 +249,10 @@ class HyperparameterSearch:
         # Stacking weighs kernels, which have none. Pseudo-BMA+ of kernels, too: mean log loss of eight sets
         # .2866 in place of .2842, of glass .69 in place of .66. Stacking of grid points, too: better where
         # classes hardly overlap (crabs, thyroid .03, .02), worse on five of seven sets (ripley .017).
-        density = np.stack([each.scored().log_density for each in points])
-        prior = np.array([each.log_prior for each in points])
-        by_feature = np.array([each.by_feature for each in points])
-        names, kind = np.unique([each.kernel_name for each in points], return_inverse=True)
+        density = np.stack([point.scored().log_density for point in points])
+        prior = np.array([point.log_prior for point in points])
+        by_feature = np.array([point.by_feature for point in points])
+        names, kind = np.unique([point.kernel_name for point in points], return_inverse=True)
         weights, averages = np.empty(len(points)), []
         for k in range(len(names)):
             of_kernel = kind == k
@@ -281,20 +281,20 @@ class HyperparameterSearch:
         score, name = self.best.score, f"log {self.method}"
         if self.method in _HELD_OUT:
             score, name = -score, "log loss"
-        found = f"{len(self.points)} candidates, {name} {score:.4f}{of_kernels}"
-        return f"HyperparameterSearch({found})"
+        shown = f"{len(self.points)} candidates, {name} {score:.4f}{of_kernels}"
+        return f"HyperparameterSearch({shown})"
 
     @property
     def kernels(self) -> dict[str, float]:
         """Weight of each kernel in the average, the heaviest first; empty where one was not chosen."""
-        names = [each.kernel_name for each in self.points]
-        found = {name: float(self.weights[np.array(names) == name].sum()) for name in names if name}
-        return dict(sorted(found.items(), key=lambda each: -each[1]))
+        names = np.array([point.kernel_name for point in self.points])
+        weights = {x: float(self.weights[names == x].sum()) for x in names.tolist() if x}
+        return dict(sorted(weights.items(), key=lambda pair: -pair[1]))
 
     def of_kernel(self, name: str) -> "HyperparameterSearch":
         """Return the candidates of one kernel."""
-        part = np.array([each.kernel_name == name for each in self.points])
-        points = tuple(each for each, mine in zip(self.points, part, strict=True) if mine)
+        part = np.array([point.kernel_name == name for point in self.points])
+        points = tuple(point for point, mine in zip(self.points, part, strict=True) if mine)
         return replace(self, points=points, weights=self.weights[part] / self.weights[part].sum())
 
     @property
@@ -304,7 +304,7 @@ class HyperparameterSearch:
         The greater share decides which.
         """
         by_feature = self.feature_share > 0.5
-        part = np.array([each.by_feature == by_feature for each in self.points])
+        part = np.array([point.by_feature == by_feature for point in self.points])
         return self.points[int(np.where(part, self.weights, -1.0).argmax())]
 
     @property
@@ -320,12 +320,12 @@ class HyperparameterSearch:
     @property
     def widths(self) -> Array:
         """All widths that were tried, one for each candidate."""
-        return np.array([each.width for each in self.points])
+        return np.array([point.width for point in self.points])
 
     @property
     def scales(self) -> Array:
         """All scales that were tried, one for each candidate."""
-        return np.array([each.scale for each in self.points])
+        return np.array([point.scale for point in self.points])
 
     @property
     def scores(self) -> Array:
@@ -369,7 +369,7 @@ class HyperparameterSearch:
             Weight below which a kernel and width is left out; the others' weights sum to one.
         """
         check_real("least", least, below=1.0)
-        names = np.unique([each.kernel_name for each in self.points], return_inverse=True)[1]
+        names = np.unique([point.kernel_name for point in self.points], return_inverse=True)[1]
         kind = np.column_stack([names, self.widths])
         _, first, place = np.unique(kind, axis=0, return_index=True, return_inverse=True)
         weight = np.bincount(place.ravel(), self.weights)
@@ -404,14 +404,14 @@ def grow(
     points: dict[tuple[int, ...], Candidate] = {start.steps: score(start, near)}
     expanded: set[tuple[int, ...]] = set()
     while True:
-        found = HyperparameterSearch.of(list(points.values()), options=space.options)
-        heavy = [each for each, w in zip(found.points, found.weights, strict=True) if w > least]
-        frontier = [each for each in heavy if each.steps not in expanded]
+        search = HyperparameterSearch.of(list(points.values()), options=space.options)
+        heavy = [point for point, w in zip(search.points, search.weights, strict=True) if w > least]
+        frontier = [point for point in heavy if point.steps not in expanded]
         if not frontier:
-            return found
+            return search
         for point in frontier:
             expanded.add(point.steps)
-            for each in space.neighbours(point):
-                if each.steps not in points:
+            for neighbour in space.neighbours(point):
+                if neighbour.steps not in points:
                     PROGRESS.info("candidate %d", len(points) + 1)
-                    points[each.steps] = score(each, point)
+                    points[neighbour.steps] = score(neighbour, point)

@@ -350,11 +350,6 @@ class Choice:
     metric: Metric | None = None
     widths: HyperparameterSearch | None = None
 
-    @property
-    def best(self) -> Candidate:
-        """The best candidate."""
-        return self.search.best
-
     def parts(
         self, kernel_at: Callable[[Any], KernelPiece]
     ) -> tuple[list[KernelPiece], list[float]]:
@@ -362,7 +357,7 @@ class Choice:
 
         `kernel_at` is ``width -> kernel`` where it was not chosen.
         """
-        points, weights = [self.best], [1.0]
+        points, weights = [self.search.best], [1.0]
         if self.data is not None:
             points, weights = self.search.distinct()
         chosen = [as_kernel(p.at["kernel"], p.width) for p in points if "kernel" in p.at]
@@ -421,8 +416,7 @@ def choose(
     data = scores.formulation.data
     # widths of ranks, where kernels of skewed columns as ranks are weighed
     ranks = [k.transform.ranks for k in scores.kernels if isinstance(k, TransformedKernel)]
-    columns = FeatureTransform(ranks[0] if ranks else {})(data.X)
-    ranked = replace(data, X=columns)
+    ranked = replace(data, X=FeatureTransform(ranks[0] if ranks else {})(data.X))
     search, metric = with_features(estimation, scores, scores.searched(), ranked)
     search = scores.by_kernel(search, metric)
     return Choice(search, data, scores.class_by_class, metric, one_width)

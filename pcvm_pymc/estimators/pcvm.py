@@ -23,27 +23,13 @@ def drawn(model: Any) -> base.Estimation:
     return PCVMPosterior.of(model, chooser=Modes.of(model, options=None, **scale))
 
 
-def projected(dense: Any) -> Any:
-    """Return an estimation that is projected onto few vectors where the arguments ask for it."""
-
-    def estimation(model: Any) -> base.Estimation:
-        found: base.Estimation = dense(model)
-        if model.n_vectors is None and model.estimation != "projection":
-            return found
-        from pcvm_pymc.estimators.projection import FewVectors  # not for most fits
-
-        return FewVectors.of(model, dense=found)
-
-    return estimation
-
-
 #: what a PCVM's `estimation` names
 ESTIMATIONS: dict[str, Any] = {
-    "auto": projected(automatic),
-    "average": projected(partial(Modes.of, averages=True)),
+    "auto": automatic,
+    "average": partial(Modes.of, averages=True),
     "em": Modes.of,
-    "projection": projected(automatic),
-    "posterior": projected(drawn),
+    "projection": automatic,
+    "posterior": drawn,
     "bottom-up": from_bottom_up,
 }
 

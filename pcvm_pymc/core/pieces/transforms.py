@@ -131,7 +131,7 @@ class FeatureTransform:
     def name(self) -> str:
         """What it changes, in words; empty where it changes nothing."""
         parts = {"ranks": self.ranks, "codes": self.codes, "medians": self.without}
-        names = [name for name, each in parts.items() if len(each)]
+        names = [name for name, part in parts.items() if len(part)]
         return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
     def __call__(self, X: Array) -> Array:
@@ -139,20 +139,20 @@ class FeatureTransform:
         out = np.array(X)
         for j, scores in self.ranks.items():
             out[:, j] = scores(X[:, j])
-        for each in self.codes:
-            out[:, each.columns[0]] = X[:, each.columns] @ each.values
+        for codes in self.codes:
+            out[:, codes.columns[0]] = X[:, codes.columns] @ codes.values
         return self.kept(out)
 
     def kept(self, values: Array) -> Array:
         """Return the values that belong to columns that are kept, of those of all, on the last axis."""
-        gone = [*self.without, *(j for each in self.codes for j in each.columns[1:])]
+        gone = [*self.without, *(j for codes in self.codes for j in codes.columns[1:])]
         return np.delete(values, gone, axis=-1) if gone else values
 
 
 def ranks_of(X: Array, count: Array | None = None) -> dict[int, NormalScores]:
     """Return the maps of those columns that are skewed, or have long tails, by their numbers."""
-    found = {j: NormalScores.of(column, count) for j, column in enumerate(X.T)}
-    return {j: each for j, each in found.items() if each is not None}
+    scores = {j: NormalScores.of(column, count) for j, column in enumerate(X.T)}
+    return {j: of_column for j, of_column in scores.items() if of_column is not None}
 
 
 @dataclass(frozen=True, eq=False)
