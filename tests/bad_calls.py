@@ -129,7 +129,7 @@ KIND_OF = {
     **dict.fromkeys(("max_iter", "n_init", "n_basis", "draws", "chains", "thin"), "whole"),
     **dict.fromkeys(("max_iter", "noise_period", "patience", "refresh_period"), "whole"),
     **dict.fromkeys(("likelihood", "estimation", "update", "link"), "choice"),
-    **dict.fromkeys(("method", "features", "prior", "precision", "support", "over"), "choice"),
+    **dict.fromkeys(("by", "method", "features", "prior", "precision", "support"), "choice"),
     **dict.fromkeys(("kernel_dtype", "nuts_sampler"), "choice"),
     **dict.fromkeys(("tol", "noise_tol", "size", "target_accept", "gamma"), "positive"),
     **dict.fromkeys(("global_scale", "slab"), "positive"),
@@ -364,7 +364,8 @@ def _choosing(known):
         "choose_basis": ({**two, "n_basis": 5}, "X, y, n_basis, method, random_state"),
         "select": (
             {**two, "by": "cv"},
-            f"X, y, by, over, likelihood, {_KERNEL}, widths, basis, cv, random_state",
+            f"X, y, by, over: choice, likelihood, {_KERNEL}, widths, basis, cv: folds or None, "
+            "random_state",
             _ALSO,
         ),
         "validity": ({"model": known["machine"], **two}, "model, X: table, y: some labels", _ALSO),

@@ -163,6 +163,7 @@ def select(
     data = model._training(rows, y, sample_weight, groups)
     with model._running(data):
         model._check_rows(data)
+        model._centres(data, model._basis_of(data))  # raises where the basis cannot be used
         rng = np.random.default_rng(validation.as_seed(random_state))
         some, most = model._search_rows(data, rng, in_chunks=False)
         choice = choose(estimation, some, rng, most=most, widths=grid)
