@@ -39,7 +39,7 @@ _MODULES = {
     "export.c_source": ("to_c",),
     "export.intervals": ("predict_interval",),
     "export.onnx_converters": ("to_onnx",),
-    "assessment.select": ("select_width", "select"),
+    "assessment.select": ("select",),
     "assessment.kernel_validity": ("validity",),
     "assessment.leave_one_out": ("loo",),
     "assessment.cross_validation": ("kfold", "psis_loo"),

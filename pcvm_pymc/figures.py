@@ -227,9 +227,8 @@ def plot_width_criteria(selections: Iterable[Any]) -> "Figure":
 
     Parameters
     ----------
-    selections : iterable of WidthSelection
-        From `select_width`, one for each method, over the same candidates. That of ``"em"``, which scores
-        none, is marked in all panels.
+    selections : iterable of HyperparameterSearch
+        From `select`, one for each method but ``"loo"``, over the same candidates.
 
     Returns
     -------
@@ -238,27 +237,24 @@ def plot_width_criteria(selections: Iterable[Any]) -> "Figure":
     Raises
     ------
     ValueError
-        If no selection has scores.
+        If no selection by such a method has scores.
     """
     import matplotlib.pyplot as plt
 
-    selections = list(selections)
-    scored = [selection for selection in selections if np.isfinite(selection.scores).any()]
-    if not scored:
-        raise ValueError("nothing was scored: needed a selection by 'cv', 'evidence' or 'validity'")
+    scored = [search for search in selections if np.isfinite(search.scores).any()]
+    if not scored or any(search.method not in _CRITERIA for search in scored):
+        needed = f"needed selections that have scores, by {', '.join(map(repr, _CRITERIA))}"
+        raise ValueError(f"nothing was scored, or by another method; {needed}")
     size = (7.5, 0.8 + 2.2 * len(scored))
     figure, panels = plt.subplots(len(scored), sharex=True, squeeze=False, figsize=size)
-    for axes, chosen in zip(panels[:, 0], scored, strict=True):
-        loss, bars = chosen.log_loss, None
-        if chosen.method == "cv" and loss.shape[1] > 1:  # a mean over folds
+    for axes, search in zip(panels[:, 0], scored, strict=True):
+        loss, bars = search.fold_log_loss, None
+        if loss.shape[1] > 1:  # a mean over folds
             # none where folds are missing: such a score is relative to the best
             bars = loss.filled(np.nan).std(axis=1, ddof=1) / np.sqrt(loss.shape[1])
-        axes.errorbar(chosen.widths, chosen.scores, bars, fmt=".-", color=NEGATIVE, elinewidth=1)
-        axes.axvline(chosen.width, color=POSITIVE, label=f"chosen: {chosen.width:.3g}")
-        for other in selections:
-            if other.method == "em":
-                axes.axvline(other.width, color="0.4", ls=":", label=f"by EM: {other.width:.3g}")
-        axes.set(ylabel=_CRITERIA[chosen.method])
+        axes.errorbar(search.widths, search.scores, bars, fmt=".-", color=NEGATIVE, elinewidth=1)
+        axes.axvline(search.width, color=POSITIVE, label=f"chosen: {search.width:.3g}")
+        axes.set(ylabel=_CRITERIA[search.method])
         # above the panel: within, it would cover the curve or the line
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.2)
     panels[-1, 0].set(xscale="log", xlabel="width")

@@ -129,7 +129,7 @@ KIND_OF = {
     **dict.fromkeys(("max_iter", "n_init", "n_basis", "draws", "chains", "thin"), "whole"),
     **dict.fromkeys(("max_iter", "noise_period", "patience", "refresh_period"), "whole"),
     **dict.fromkeys(("likelihood", "estimation", "update", "link"), "choice"),
-    **dict.fromkeys(("method", "features", "prior", "precision", "support", "over"), "choice"),
+    **dict.fromkeys(("by", "method", "features", "prior", "precision", "support"), "choice"),
     **dict.fromkeys(("kernel_dtype", "nuts_sampler"), "choice"),
     **dict.fromkeys(("tol", "noise_tol", "size", "target_accept", "gamma"), "positive"),
     **dict.fromkeys(("global_scale", "slab"), "positive"),
@@ -300,7 +300,7 @@ def _options():
         "ChoiceOptions": (
             {},
             "kept_weight: positive, grown_weight: positive, metric_spread: positive, "
-            "metric_penalty: positive, far: positive, behind: positive, alike: positive",
+            "metric_penalty: positive, stop_z: positive, drop_z: positive, tie_nats: positive",
         ),
         "PosteriorOptions": ({}, "draws, max_iter"),
         "BottomUpOptions": ({}, "max_iter, tol, momentum: share, most: whole, is_rough: flag"),
@@ -360,15 +360,14 @@ def _inference(known):
 
 def _choosing(known):
     two = {"X": known["X"], "y": known["y"]}
-    score = f"likelihood, {_KERNEL}, basis, cv, method, random_state"
     found = {
         "choose_basis": ({**two, "n_basis": 5}, "X, y, n_basis, method, random_state"),
-        "select_width": (
-            {**two, "widths": [1.0]},
-            "X, y, hyperprior: object, likelihood, kernel, widths, basis, cv, method, options, "
-            "random_state, progressbar",
+        "select": (
+            {**two, "by": "cv"},
+            f"X, y, by, over: choice, likelihood, {_KERNEL}, widths, basis, cv: folds or None, "
+            "random_state",
+            _ALSO,
         ),
-        "select": ({**two, "over": ("scale",)}, f"X, y, over, {score}", _ALSO),
         "validity": ({"model": known["machine"], **two}, "model, X: table, y: some labels", _ALSO),
         "project": (
             {"reference": known["classifier"], **two, "size": 2},

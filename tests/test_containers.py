@@ -345,7 +345,7 @@ CALLS = {
     "weights": lambda fitted, y: pcvm.RVMRegressor().fit(NAMED, LABEL, sample_weight=y.abs()),
     "noise of a model": lambda fitted, y: pcvm.rvm_model(NAMED, LABEL, noise=y.abs()),
     "select": lambda fitted, y: pcvm.select(NAMED, y, over=("scale",)),
-    "select_width": lambda fitted, y: pcvm.select_width(NAMED, y, widths=[1.0]),
+    "select, cv": lambda fitted, y: pcvm.select(NAMED, y, by="cv", widths=[1.0]),
     "choose_basis": lambda fitted, y: pcvm.choose_basis(NAMED, y, 4),
     "a model": lambda fitted, y: pcvm.pcvm_model(NAMED, y, width=1.5),
     "a latent function": lambda fitted, y: latent_function(y),

@@ -8,7 +8,7 @@ import xarray as xr
 from matplotlib.text import Text
 from problems import blobs, map_result
 
-from pcvm_pymc import PCVMClassifier, pcvm_model, plots, project, select, select_width
+from pcvm_pymc import PCVMClassifier, pcvm_model, plots, project, select
 from pcvm_pymc.experiments import pictures
 from pcvm_pymc.figures import PALETTE, STYLE, plain_log_ticks
 
@@ -76,7 +76,7 @@ PICTURES = {
     "relevance": lambda *fits: plots.plot_feature_relevance(PCVMClassifier().fit(X, LABEL)),
     "cells": lambda *fits: select(X, LABEL).plot(),
     "widths": lambda *fits: plots.plot_width_criteria(
-        [select_width(X, LABEL, method=each, widths=WIDTHS) for each in ("cv", "em")]
+        [select(X, LABEL, by=method, widths=WIDTHS) for method in ("cv", "evidence")]
     ),
     "projection": lambda *fits: project(
         PCVMClassifier(width=1.2).fit(X, LABEL), X, LABEL, sizes=[1, 2, 3], cv=3, random_state=0

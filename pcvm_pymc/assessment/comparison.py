@@ -66,11 +66,13 @@ class Comparison(held_out.Scores):
     results: dict[str, xr.DataTree | Rival]
 
     def __repr__(self) -> str:
-        verdicts = (f"{name}: {each}" for name, each in self.convergence.items())
+        verdicts = (f"{name}: {verdict}" for name, verdict in self.convergence.items())
         return "\n".join([super().__repr__(), *verdicts])
 
     def _repr_html_(self) -> str:
-        verdicts = (f"<p>{escape(name)}: {each}</p>" for name, each in self.convergence.items())
+        verdicts = (
+            f"<p>{escape(name)}: {verdict}</p>" for name, verdict in self.convergence.items()
+        )
         return "".join([super()._repr_html_(), *verdicts])
 
     def plot(self, kind: str = "calibration") -> Figure:
@@ -95,7 +97,7 @@ class Comparison(held_out.Scores):
         if kind == "calibration":
             return super().plot()
         trees = {name: x for name, x in self.results.items() if isinstance(x, xr.DataTree)}
-        points = [each for name, each in trees.items() if name not in self.convergence]
+        points = [tree for name, tree in trees.items() if name not in self.convergence]
         drawn = [trees[name] for name in self.convergence]
         if not (points and drawn):
             needed = "needed a point estimate and a result with several draws"
@@ -190,9 +192,9 @@ def compare(
     if not results:
         raise ValueError(f"results is empty; needed {needed}")
     trees = {
-        name: stored.check_result(each, f"results[{name!r}]")
-        for name, each in results.items()
-        if not isinstance(each, Rival)
+        name: stored.check_result(result, f"results[{name!r}]")
+        for name, result in results.items()
+        if not isinstance(result, Rival)
     }
     models = _models(trees, model, data)
     check_same_rows(X_test, "X_test", y_test=y_test)
@@ -206,19 +208,19 @@ def compare(
     parts = {name: _parts(tree, models.get(name)) for name, tree in trees.items()}
     _warn_of_differences({name: pieces for name, (_, pieces, _) in parts.items()})
     said, table, convergences = dict[str, held_out.Said](), {}, {}
-    for name, each in results.items():
-        if isinstance(each, Rival):
+    for name, result in results.items():
+        if isinstance(result, Rival):
             shape = (n_test, len(classes))[: 1 + (len(classes) > 2)]
-            stated, seen = f"{name!r}, its probability,", np.shape(each.probability)
+            stated, seen = f"{name!r}, its probability,", np.shape(result.probability)
             validation.check_shape(stated, seen, shape, "for each row of X_test and class")
-            said[name] = np.empty(0), each.probability
-            about = {"vectors": each.vectors, "seconds": each.seconds}
+            said[name] = np.empty(0), result.probability
+            about = {"vectors": result.vectors, "seconds": result.seconds}
         else:
             about, _, unknown = parts[name]
             how: Any = {"kernel": kernel, "model": models.get(name), "data": data}
-            said[name] = held_out.said_of(each, X_test, label, **how)
-            if each["posterior"]["chain"].size * each["posterior"]["draw"].size > 1:
-                convergences[name] = convergence(each, unknown)
+            said[name] = held_out.said_of(result, X_test, label, **how)
+            if result["posterior"]["chain"].size * result["posterior"]["draw"].size > 1:
+                convergences[name] = convergence(result, unknown)
         table[name] = held_out.score(label, said[name]) | about
     frame, last = pd.DataFrame(table).T, ["scale", "width", "vectors", "seconds"]
     frame = frame.reindex(columns=[*frame.columns.drop(last, errors="ignore"), *last])

@@ -58,10 +58,8 @@ def validity(model: Any, X: ArrayLike, y: ArrayLike) -> Validity:
     True
     """
     if not isinstance(model, RVMClassifier | RVMRegressor):
-        found = type(model).__name__
-        raise ValueError(
-            f"model is a {found}; needed a fitted RVM or select_width(method='validity')"
-        )
+        kind = type(model).__name__
+        raise ValueError(f"model is a {kind}; needed a fitted RVM, or select(X, y, by='validity')")
     check_is_fitted(model)
     if model.estimation == "posterior":
         raise ValueError("the model is a posterior; needed a fit, estimation='auto'")

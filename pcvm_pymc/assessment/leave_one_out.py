@@ -163,28 +163,30 @@ def _scored(
     groups : ndarray of int, shape (n_obs,), optional
         Rows of one group are left out together, in every mode.
     """
-    share = np.array([[each.share] for each in modes])
-    checked = [check_step(*each[1:5], precision=each.precision) for each in modes]
+    share = np.array([[mode.share] for mode in modes])
+    checked = [check_step(*mode[1:5], precision=mode.precision) for mode in modes]
     count: Any = np.ones(checked[0].doubt.shape) if copies is None else np.bincount(copies)
-    density = np.array([each.after.log_density for each in checked]) / count
+    density = np.array([step.after.log_density for step in checked]) / count
     # by how much each mode may change a row's average density, relative to it; the smallest are left
     part = share * np.exp(density - log_average(density, share))
     with np.errstate(over="ignore"):
-        doubt = np.maximum(part, _TINY) * np.expm1([each.doubt for each in checked])
+        doubt = np.maximum(part, _TINY) * np.expm1([step.doubt for step in checked])
     up_to = np.where(doubt <= doubt[:, None], doubt, 0.0).sum(axis=1)
     in_doubt = (up_to > _DOUBT) | (groups is not None)
     not_converged = np.zeros(density.shape[1], dtype=bool)
     group = np.arange(density.shape[1]) if groups is None else groups
-    pairs = ((k, one) for k, doubtful in enumerate(in_doubt) for one in np.unique(group[doubtful]))
-    jobs = [(k, np.flatnonzero(group == one)) for k, one in pairs]
+    pairs = (
+        (k, number) for k, doubtful in enumerate(in_doubt) for number in np.unique(group[doubtful])
+    )
+    jobs = [(k, np.flatnonzero(group == number)) for k, number in pairs]
     for k, rows in _with_progress(jobs):
         latent, converged = _refit(modes[k], rows)
         density[k, rows] = modes[k].log_density(latent, rows) / count[rows]
         not_converged[rows] |= not converged
-    inside = [each.log_density(each.problem.Phi @ each.weight + each.bias) for each in modes]
+    inside = [mode.log_density(mode.problem.Phi @ mode.weight + mode.bias) for mode in modes]
     averages = (log_average(each, share) for each in (density, inside / count))
     every = slice(None) if copies is None else copies
-    pointwise, within = (each[every] for each in averages)
+    pointwise, within = (average[every] for average in averages)
     return PointLOO(
         **elpd_fields(pointwise, within, result),
         n_samples=1,
@@ -252,8 +254,8 @@ def _refit(mode: FittedMode, left_out: NDArray[np.intp]) -> tuple[Array, bool]:
             first = start.weight, start.bias
             weight, bias, converged = penalised_mode(without, *first, precision=precision)
         else:
-            found = fit_em(without, start, _REFIT)
-            weight, bias, converged = found.weight, found.bias, found.converged
+            fit = fit_em(without, start, _REFIT)
+            weight, bias, converged = fit.weight, fit.bias, fit.converged
         height = log_posterior(without, weight, bias, without.Phi @ weight + bias)
         ends.append((height, problem.Phi[np.ix_(left_out, columns)] @ weight + bias, converged))
     _, latent, converged = max(ends, key=lambda end: end[0])
@@ -317,7 +319,7 @@ def fitted_problems(
         If the fit has no modes by EM, had weights of rows, or the data are not those that it was fitted to.
     """
     if X is None or y is None or not isinstance(model, PCVMClassifier | MPCVMClassifier):
-        rows, labels = ("None" if each is None else "given" for each in (X, y))
+        rows, labels = ("None" if table is None else "given" for table in (X, y))
         needed = "loo(classifier, X, y) of a fitted PCVMClassifier or MPCVMClassifier"
         raise ValueError(f"{type(model).__name__} with X={rows}, y={labels}; needed {needed}")
     check_is_fitted(model)

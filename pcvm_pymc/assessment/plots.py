@@ -107,7 +107,7 @@ def plot_weights(map_result: xr.DataTree, posterior: xr.DataTree) -> Figure:
     if point.shape != draws.shape[1:]:
         raise ValueError(f"map_result's weights have shape {point.shape}; needed {draws.shape[1:]}")
     classes: Any = classes_of(map_result) if point.ndim > 1 else ()
-    names = [f"weight, class {each}" for each in classes] or ["weight"]
+    names = [f"weight, class {label}" for label in classes] or ["weight"]
     n = len(names)
     point, draws = point.reshape(-1, n), draws.reshape(len(draws), -1, n)
     size = (9, 4 if n == 1 else 2.6 * n)
@@ -175,17 +175,17 @@ def plot_calibration(
     fit = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
     rng, panels = np.random.default_rng(random_seed), iter(all_axes.flat)
     for title, member, stated in parts:
-        for name, each in stated.items():
-            axes, grid = next(panels), np.linspace(each.min(), each.max(), 101)
+        for name, values in stated.items():
+            axes, grid = next(panels), np.linspace(values.min(), values.max(), 101)
             # labels drawn from the probabilities themselves
-            drawn = (rng.uniform(size=len(each)) < each for _ in range(200))
-            curves = [fit.fit(each, labels).predict(grid) for labels in drawn]
+            drawn = (rng.uniform(size=len(values)) < values for _ in range(200))
+            curves = [fit.fit(values, labels).predict(grid) for labels in drawn]
             low, high = np.percentile(curves, [5, 95], axis=0)
             axes.fill_between(grid, low, high, color="0.85", label="90 % if calibrated")
             axes.plot([0, 1], [0, 1], color="0.5", lw=0.8)
-            fit.fit(each, member)
+            fit.fit(values, member)
             axes.plot(grid, fit.predict(grid), color=figures.POSITIVE, lw=2, label="PAVA")
-            axes.plot(each, np.where(member, 1.03, -0.03), "|", color="0.4", ms=5, alpha=0.4)
+            axes.plot(values, np.where(member, 1.03, -0.03), "|", color="0.4", ms=5, alpha=0.4)
             axes.set(title=name + title, xlim=(-0.02, 1.02), ylim=(-0.06, 1.06))
     plt.setp([*panels], visible=False)
     plt.setp(all_axes[:, 0], ylabel="frequency")
@@ -289,7 +289,9 @@ def plot_decision_surface(
     image = all_axes[2].pcolormesh(*lines, width.reshape(resolution, resolution), **shown)
     figure.colorbar(image, ax=all_axes[2], shrink=0.85)
     for axes, title in zip(all_axes, titles, strict=True):
-        figures.scatter_classes(axes, X, y, {each: str(each) for each in classes.tolist()}, size=18)
+        figures.scatter_classes(
+            axes, X, y, {label: str(label) for label in classes.tolist()}, size=18
+        )
         axes.set(xlabel=feature_names[0], title=title)
     all_axes[0].set_ylabel(feature_names[1])
     weight = weights_of(map_result)[0][0]

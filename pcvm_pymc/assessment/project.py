@@ -100,12 +100,12 @@ def project(
     if hasattr(reference, "decision_function"):
         if kernel is not None:
             raise ValueError(f"kernel={kernel!r} was given with a classifier; leave it out")
-        found = _from_classifier(reference, X, y)
+        known = _from_classifier(reference, X, y)
     else:
-        found = _from_datatree(reference, X, y, kernel)
+        known = _from_datatree(reference, X, y, kernel)
     if hyperprior is not None:
-        found = replace(found, hyperprior=hyperprior)
-    return project_reference(found, size=size, sizes=sizes, cv=cv, random_state=random_state)
+        known = replace(known, hyperprior=hyperprior)
+    return project_reference(known, size=size, sizes=sizes, cv=cv, random_state=random_state)
 
 
 def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Reference:
@@ -119,8 +119,8 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
     inputs = model._inputs(X)
     label, classes = (as_classes if model._is_multiclass else as_labels)(y, len(inputs))
     if not np.array_equal(classes, model.classes_):
-        found, needed = classes.tolist(), model.classes_.tolist()
-        raise ValueError(f"y has the classes {found}; needed the classifier's {needed}")
+        both, needed = classes.tolist(), model.classes_.tolist()
+        raise ValueError(f"y has the classes {both}; needed the classifier's {needed}")
     held_out, data = getattr(model, "held_out_", None), TrainingData(inputs, label).merged()
     same, n_rows = True, len(inputs) if held_out is None else len(held_out)
     if model._is_precomputed:  # the numbers of its rows are those of its columns

@@ -1,4 +1,4 @@
-"""Relative widths of the features, learned from labels or targets, and how far to trust them.
+"""Relative widths of the features, learned from labels or targets.
 
 A kernel with one width treats all features alike. Here the relative widths are those that maximise the
 evidence of a Gaussian process on the labels as numbers, under a prior that draws them together. How far
@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
-from scipy.optimize import brentq, minimize
+from scipy.optimize import minimize
 from scipy.spatial.distance import pdist
 
 from pcvm_pymc.core.pieces.probit import Array
 
 SPREAD = 0.7  # prior standard deviation of a log width around the common one
-PENALTY = 3.0  # nats against widths per feature
 MOST_ROWS = 400  # the cost of an evaluation grows with their cube
 _ITERATIONS = 25  # of L-BFGS-B, at most
 _PRECISION = 1e-6  # relative change of the log evidence at which to stop
@@ -27,7 +26,6 @@ _NOISE, _LOOSE = -1.5, 2.0
 _LEAST_NOISE = -2.5  # of the log noise variance: targets are not to be interpolated
 _JITTER = 1e-8  # added to the diagonal, in units of the kernel's variance
 _CLEAR = 3.0  # standard errors of a correlation that chance hardly reaches
-_MOST_APART = 500.0  # of two log probabilities: the exponential of the difference is finite
 
 
 def negative_evidence(
@@ -130,7 +128,8 @@ def first_log_widths(
 
     Z, variance = standard(X)
     weighted = share[:, None] * standard(target)[0]
-    correlation = [np.abs(each.T @ weighted).max(axis=1) for each in (Z, standard(np.abs(Z))[0])]
+    both = Z, standard(np.abs(Z))[0]
+    correlation = [np.abs(columns.T @ weighted).max(axis=1) for columns in both]
     clear = np.maximum(*correlation) > _CLEAR / np.sqrt(count.sum())
     clear = np.isin(number, number[clear])  # all columns of a width, or none
     width = np.zeros(number.max() + 1)
@@ -186,8 +185,8 @@ def relative_widths(
     start = np.append(first_log_widths(X, target, weight, number), [0.0, 0.0, _NOISE])
     bounds = [(-_BOUND, _BOUND)] * (d + 1) + [(-3.0, 3.0), (_LEAST_NOISE, 3.0)]
     options: Any = {"maxiter": _ITERATIONS, "ftol": _PRECISION}
-    found = minimize(lost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    log_width = found.x[:d]
+    maximum = minimize(lost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    log_width = maximum.x[:d]
     return np.exp(log_width - log_width.mean())[number]
 
 
@@ -196,37 +195,3 @@ def class_targets(label: NDArray[Any], n_classes: int) -> Array:
     if n_classes == 2:
         return np.asarray(label, dtype=float)[:, None]
     return np.eye(n_classes)[np.asarray(label, dtype=int)]
-
-
-def share_of_widths(
-    one_width: Array, widths: Array, row_weight: Array | None = None, *, penalty: float = PENALTY
-) -> float:
-    """Return the weight of predictions with a width for each feature, the rest being those of one width.
-
-    It maximises ``sum_i log((1 - s) p_i + s q_i) - penalty s`` over s, a stacking weight (Yao et al. 2018)
-    under a pull towards one width; p and q are the probabilities of held-out rows.
-
-    Parameters
-    ----------
-    one_width, widths : ndarray, shape (n_obs,)
-        Log probabilities of rows that had no part in learning the widths.
-    row_weight : ndarray, shape (n_obs,), optional
-        How often each row counts. Default: once.
-    penalty : float
-        Nats against all of the weight on widths per feature.
-
-    Returns
-    -------
-    float
-    """
-    apart = np.clip(widths - one_width, -_MOST_APART, _MOST_APART)
-    ratio, gain = np.exp(apart), np.expm1(apart)
-    count = np.ones(len(gain)) if row_weight is None else row_weight
-
-    def slope(share: float) -> float:
-        # not 1 + share gain, which is zero at one for a row that widths per feature call impossible
-        return float(np.sum(count * gain / (1.0 - share + share * ratio))) - penalty
-
-    if slope(0.0) <= 0:
-        return 0.0
-    return 1.0 if slope(1.0) >= 0 else float(brentq(slope, 0.0, 1.0))

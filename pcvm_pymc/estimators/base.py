@@ -32,6 +32,7 @@ from pcvm_pymc.estimators.estimation import (
     BY_ROWS,
     CHOSEN,
     OF_ESTIMATIONS,
+    PROJECTED,
     Estimation,
     estimator,
     is_named,
@@ -76,7 +77,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
 
 def constraints(width: str, **words: str) -> dict[str, list[Any]]:
     """Return the constraints of an estimator's arguments: shared ones, and its words, separated by blanks."""
-    named = {name: [StrOptions(set(each.split()))] for name, each in words.items()}
+    named = {name: [StrOptions(set(allowed.split()))] for name, allowed in words.items()}
     return CONSTRAINTS | {"width": [POSITIVE, StrOptions(set(width.split())), "array-like"]} | named
 
 
@@ -156,14 +157,14 @@ class KernelMachine(TableReader, BaseEstimator):
     @classmethod
     def _get_param_names(cls) -> list[str]:
         """Return the names of the arguments; `inspect` takes as long to find them as a small fit."""
-        return sorted(each.name for each in fields(cls) if each.init)
+        return sorted(argument.name for argument in fields(cls) if argument.init)
 
     # --- before a fit --------------------------------------------------------------------------
 
     def _begin(self, X: Any = None) -> Estimation:
         """Delete an earlier fit, check the arguments, alone and together, and return the estimation."""
         in_chunks = is_dask(X) or self.memory_limit is not None
-        for name in [each for each in vars(self) if each.endswith("_")]:
+        for name in [attribute for attribute in vars(self) if attribute.endswith("_")]:
             delattr(self, name)
         self._validate_params()
         as_kernel(self._kernel)
@@ -188,9 +189,14 @@ class KernelMachine(TableReader, BaseEstimator):
 
     @property
     def _estimation(self) -> Estimation:
-        """How the arguments ask for a fit."""
-        found: Estimation = self._estimations[self.estimation](self)
-        return found
+        """How the arguments ask for a fit; some are projected onto few vectors where they ask for that."""
+        estimation: Estimation = self._estimations[self.estimation](self)
+        asked = self.estimation == "projection" or vars(self).get("n_vectors") is not None
+        if not (asked and self.estimation in PROJECTED):
+            return estimation
+        from pcvm_pymc.estimators.projection import FewVectors  # not for most fits
+
+        return FewVectors.of(self, dense=estimation)
 
     def _check(self, in_chunks: bool) -> None:
         """Raise where arguments that do not belong to estimations do not fit together."""
@@ -202,10 +208,10 @@ class KernelMachine(TableReader, BaseEstimator):
         default: Any = type(self).__dataclass_fields__[name].default
         if holds or np.array_equal(value, default):
             return
-        given = ", ".join(f"{each}={validation.shown(vars(self)[each])}" for each in beside.split())
-        found = f"{name} was given with {given}, where it has no effect"
+        given = ", ".join(f"{x}={validation.shown(vars(self)[x])}" for x in beside.split())
+        fault = f"{name} was given with {given}, where it has no effect"
         remedy = f"it needs {needed}, or leave it at {default!r}"
-        raise ValueError(f"{found} (found {validation.shown(value)}); {remedy}")
+        raise ValueError(f"{fault} (found {validation.shown(value)}); {remedy}")
 
     # --- what the arguments mean ---------------------------------------------------------------
 
@@ -245,11 +251,6 @@ class KernelMachine(TableReader, BaseEstimator):
     def _chooses_width(self) -> bool:
         """Whether held-out rows choose the width, or widths of the features."""
         return self._has_width and self._width_rule in CHOSEN
-
-    def _learns_widths(self, data: TrainingData, enough_folds: bool) -> bool:
-        """Whether arguments and rows allow a width for each feature to be learned."""
-        learns = self._width_rule == "auto" and self._is_rbf
-        return learns and enough_folds and bool(data.width_numbers.max() > 0)
 
     @property
     def _system(self) -> System:
@@ -343,18 +344,19 @@ class KernelMachine(TableReader, BaseEstimator):
         holds_out = self._width_rule in BY_ROWS and self._has_width
         ungrouped = data.groups is None and data.splits is None and holds_out
         if ungrouped and len(X) >= _FEW_ROWS and has_clusters_of_copies(X):
-            found = f"{len(X)} rows are in clusters of nearly equal ones, as repeated ones are"
+            message = f"{len(X)} rows are in clusters of nearly equal ones, as repeated ones are"
             remedy = "give groups=, the number of the thing that each row is a measurement of"
-            validation.warn_input(f"{found}: folds that part them favour narrow widths; {remedy}")
+            validation.warn_input(f"{message}: folds that part them favour narrow widths; {remedy}")
         n, many = self._n_bases(len(X)), self._is_many(len(X))
         if len(X) > MANY_ROWS:
             # some fifteen Newton steps for each mode, each a Gram matrix, or products for coupled scores
-            each = 15.0 * n**2 if n_scores == 1 else _PRODUCTS * n * n_scores
-            seconds = n_modes * len(X) * each / _PER_SECOND + _SEARCH_SECONDS * (holds_out and many)
+            per_row = 15.0 * n**2 if n_scores == 1 else _PRODUCTS * n * n_scores
+            seconds = n_modes * len(X) * per_row / _PER_SECOND
+            seconds += _SEARCH_SECONDS * (holds_out and many)
             level = logging.WARNING if seconds > LONG_FIT else logging.INFO
-            found = "%d rows, basis=%s: %d basis functions, about %.0f s"
+            message = "%d rows, basis=%s: %d basis functions, about %.0f s"
             remedy = "; basis=500 takes fewer centres" + ", basis=None every row" * many
-            _log.log(level, found + remedy, len(X), validation.shown(self.basis), n, seconds)
+            _log.log(level, message + remedy, len(X), validation.shown(self.basis), n, seconds)
 
     def _search_rows(
         self, data: TrainingData, rng: np.random.Generator, *, in_chunks: bool
@@ -382,7 +384,7 @@ class KernelMachine(TableReader, BaseEstimator):
                 yield
         finally:
             PROGRESS.removeHandler(lines)
-            if prints and not any(isinstance(each, _Lines) for each in PROGRESS.handlers):
+            if prints and not any(isinstance(handler, _Lines) for handler in PROGRESS.handlers):
                 PROGRESS.setLevel(logging.NOTSET)
         self._seconds_ = time.monotonic() - began
 
@@ -390,22 +392,22 @@ class KernelMachine(TableReader, BaseEstimator):
 
     def __dir__(self) -> list[str]:
         """Return the names that can be read: what arguments mean cannot, before they are checked."""
-        found = []
+        readable = []
         for name in object.__dir__(self):
             with suppress(Exception):
                 self.__getattribute__(name)
-                found.append(name)
-        return found
+                readable.append(name)
+        return readable
 
     def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
         """Return scikit-learn's table of fitted attributes for notebooks, below a short one of the choice."""
         from pcvm_pymc.estimators.display import chosen, table  # not for a fit
 
-        found: Any = super()._get_fitted_attr_html(doc_link)
+        html: Any = super()._get_fitted_attr_html(doc_link)
         if "status_" in vars(self):
-            shown = table(chosen(vars(self), self._kernel_at(1.0))) + found._repr_html_inner()
-            found._html_repr = lambda: shown
-        return found
+            shown = table(chosen(vars(self), self._kernel_at(1.0))) + html._repr_html_inner()
+            html._html_repr = lambda: shown
+        return html
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether a fit came to its end."""
@@ -425,11 +427,11 @@ class KernelMachine(TableReader, BaseEstimator):
         d, encoding = self.n_features_in_, self._encoding_
         self.feature_widths_ = self._widths_of_features(width)
         unknown, none = np.full(d, np.nan), np.empty((0, d))
-        found = relevance(np.asarray(width), encoding) if np.ndim(width) else unknown, none
+        relevances = relevance(np.asarray(width), encoding) if np.ndim(width) else unknown, none
         if metric is not None and metric.share > 0.0:
-            found = metric.relevance(encoding)
-        self.feature_relevance_, self.feature_relevance_folds_ = found
-        self._importances_ = found[0]
+            relevances = metric.relevance(encoding)
+        self.feature_relevance_, self.feature_relevance_folds_ = relevances
+        self._importances_ = relevances[0]
         if metric is not None and metric.share == 0.0:  # one width predicts better
             self._importances_ = relevance(metric.relative, encoding)
 
@@ -440,11 +442,11 @@ class KernelMachine(TableReader, BaseEstimator):
         Where folds prefer one width, that of the learned widths; AttributeError where there are none.
         """
         check_is_fitted(self)
-        found: Array = vars(self).get("_importances_", np.full(1, np.nan))
-        if np.isnan(found).any():
+        importances: Array = vars(self).get("_importances_", np.full(1, np.nan))
+        if np.isnan(importances).any():
             needed = "needed the RBF, and width='auto' or a width for each feature"
             raise AttributeError(f"{type(self).__name__} has no feature_importances_; {needed}")
-        return found
+        return importances
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: missing values are taken, or the inputs are a kernel's matrix."""

@@ -1,44 +1,44 @@
 """The choice of hyperparameters: candidates, their scores on held-out rows, and their weights.
 
-A candidate is a point of named hyperparameters. Two ways lead from candidates to a choice. A grid of widths
-and scales grows from its middle while leave-one-out gives its candidates weight (`grow`). Where leave-one-out
-would mislead, widths on a line are raced by refits on folds, or scored on all rows by a criterion. Either way
-widths per feature come after one width, and folds whose rows had no part in learning them decide how far to
-trust them. Other kernels come last, at the heaviest candidates of the first. `choose` is what estimations
-call.
+A candidate is a point of named hyperparameters. `choose` is what estimations call, and how rows are held out
+is its argument. `LeftOut` grows a grid of widths and scales from its middle while leave-one-out gives its
+candidates weight. Where leave-one-out would mislead, `Refits` races a one-dimensional grid of widths by
+refits on folds. Either way widths per feature come after one width, and folds whose rows had no part in
+learning them decide how far to trust them.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from sklearn.base import is_classifier
 
-from pcvm_pymc.core.em import Start, fit_em
-from pcvm_pymc.core.loo import LeaveOneOut, leave_one_out
-from pcvm_pymc.core.metric import share_of_widths
+from pcvm_pymc.core.loo import averaging_weights
 from pcvm_pymc.core.pieces.centres import choose_share
-from pcvm_pymc.core.pieces.kernels import KernelPiece, Radial, as_kernel, median_distance
+from pcvm_pymc.core.pieces.kernels import (
+    KernelPiece,
+    Radial,
+    as_kernel,
+    median_distance,
+    width_grid,
+)
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS
-from pcvm_pymc.core.pieces.row_weights import times_weight
-from pcvm_pymc.core.pieces.transforms import View, Viewed, ranks_of
-from pcvm_pymc.core.probabilities import log_normalised
-from pcvm_pymc.core.problem import EMResult, Problem
+from pcvm_pymc.core.pieces.transforms import FeatureTransform, TransformedKernel, ranks_of
+from pcvm_pymc.core.race import Race, race
 from pcvm_pymc.estimators.candidates import (
     Candidate,
+    ChoiceOptions,
     HyperparameterSearch,
-    Score,
     Space,
-    WidthSelection,
     grow,
 )
-from pcvm_pymc.estimators.estimation import Estimation
+from pcvm_pymc.estimators.estimation import BY_ROWS, Estimation
 from pcvm_pymc.estimators.features import Metric
-from pcvm_pymc.estimators.formulation import Formulation, loosened
-from pcvm_pymc.estimators.refits import choose_on_a_line
-from pcvm_pymc.estimators.training import FOLDS, Fold, TrainingData
+from pcvm_pymc.estimators.formulation import Formulation
+from pcvm_pymc.estimators.scoring import score_class_by_class, score_of_rows
+from pcvm_pymc.estimators.training import FOLDS, Fold, TrainingData, basis_for
 
 #: of two classes: rows by which candidates are scored, where there are more than twice as many
 SEARCH_ROWS = 400
@@ -47,136 +47,153 @@ CLASS_ROWS, JOINT_WEIGHTS = 500, 500
 #: heaviest candidates of the first kernel, at which the others are tried: growing grids for each of four
 #: kernels gains .0006 nats on eleven sets, and takes 1.6 times as long
 OTHER_KERNELS = 3
-
-# --- scores of a candidate ---------------------------------------------------------------------
-
-
-def start_near(near: Candidate | None, problem: Problem) -> Start | None:
-    """Return a neighbour's solution as a start."""
-    prior: Any = problem.hyperprior
-    if near is None or near.result is None or prior.holds_zeros:  # else zeros would stay zero
-        return None
-    return Start(near.result.weight, near.result.bias)
+_IMPOSSIBLE = -1e3  # a log density that is as good as none
+_FACTORS = (0.36, 0.6, 1.0, 1.65)  # of the median distance, for widths per feature that are raced
 
 
-def held_out(
-    formulation: Formulation, problem: Problem, result: EMResult, folds: Sequence[Fold]
-) -> LeaveOneOut:
-    """Return latent values and log densities of rows left out, each with its bases.
+def share_of_widths(one_width: Array, widths: Array, options: ChoiceOptions) -> float:
+    """Return the weight of widths per feature against one width.
 
-    By a refit without each fold, or without folds from one factorisation at the mode.
+    By log densities of rows that had no part in learning them, shape (n_obs,), times how often each counts;
+    a penalty is a log prior.
     """
-    centres = formulation.centres
-    if not folds:
-        return leave_one_out(problem, result.weight, result.bias, centres.rows)
-    options = loosened(formulation.options, "leave-one-out")
-    latent = np.empty_like(result.latent)
-    for train, test in folds:
-        columns = centres.columns_of(train)
-        fit = fit_em(problem.part(train, columns), None, options)
-        latent[test] = problem.Phi[:, columns][test] @ fit.weight + fit.bias
-    return LeaveOneOut(latent, problem.observed.log_density(latent))
+    log_prior = np.array([0.0, -options.metric_penalty])
+    return float(averaging_weights(np.stack([one_width, widths]), log_prior)[1])
 
 
-def score_of_rows(formulation: Formulation, folds: Sequence[Fold] = ()) -> Score:
-    """Return the score by rows left out one by one, or by folds of them."""
-    options = loosened(formulation.options, "leave-one-out")
-
-    def score(candidate: Candidate, near: Candidate | None) -> Candidate:
-        problem = formulation.at(candidate.at)
-        result = fit_em(problem, start_near(near, problem), options)
-        left_out = held_out(formulation, problem, result, folds)
-        return replace(candidate, result=result, loo=left_out)
-
-    return score
+# --- candidates scored by leaving rows out --------------------------------------------------------
 
 
-def score_class_by_class(formulation: Formulation) -> Score:
-    """Return the score by leave-one-out of each class against the rest, probabilities normalised.
+@dataclass(frozen=True)
+class LeftOut:
+    """Candidates on a grid that grows, scored by rows that are left out, one by one or by folds.
 
-    For many classes and rows, where fits of all scores together cost too much at every candidate.
-    """
-    options = loosened(formulation.options, "class by class")
-
-    def score(candidate: Candidate, near: Candidate | None) -> Candidate:
-        joint = formulation.at(candidate.at)
-        start = start_near(near, joint)
-        fits, yes = [], []
-        for c in range(joint.n_scores):
-            problem = joint.against_rest(c)
-            one = None if start is None else Start(start.weight[:, c], float(start.bias[c]))
-            fit = fit_em(problem, one, options)
-            loo = leave_one_out(problem, fit.weight, fit.bias, formulation.centres.rows)
-            fits.append(fit)
-            yes.append(problem.likelihood.log_density(loo.latent, np.ones(len(problem.label))))
-        weight = np.column_stack([each.weight for each in fits])
-        result = replace(fits[0], weight=weight, bias=np.array([each.bias for each in fits]))
-        log_probability = log_normalised(np.column_stack(yes))
-        density = log_probability[np.arange(len(joint.label)), joint.label.astype(int)]
-        density = times_weight(joint.row_weight, density)
-        return replace(candidate, result=result, loo=LeaveOneOut(log_probability, density))
-
-    return score
-
-
-# --- widths per feature ------------------------------------------------------------------------
-
-
-def search_features(
-    formulation: Formulation,
-    one_width: HyperparameterSearch,
-    space: Space,
-    score_of: Callable[[Formulation], Score],
-    learned: tuple[Metric, Sequence[Fold]],
-) -> HyperparameterSearch:
-    """Return the search over one width and over widths per feature, from that over one width.
-
-    Leave-one-out weighs the candidates of either. It must not weigh the one against the other: the relative
-    widths have seen its rows. That is left to each fold's rows under widths learned without the fold.
-
-    Parameters
+    Attributes
     ----------
     formulation : Formulation
-        By which candidates are scored.
-    one_width : HyperparameterSearch
+        Of the rows by which candidates are scored.
     space : Space
         Of one width.
-    score_of : callable
-        ``formulation -> score``.
-    learned : (Metric, sequence of (ndarray, ndarray))
-        Relative widths, and the folds that they were learned without.
+    folds : list of (ndarray, ndarray)
+        That hold out each row once, for widths per feature and for groups of rows.
+    grouped : bool
+        Whether rows are left out by these folds.
+    class_by_class : bool
+        Whether several classes are fitted one against the rest.
+    kernels : sequence of KernelPiece
+        That are weighed, the estimator's first; none where it has one.
     """
-    metric, folds = learned
 
-    def scaled(relative: Array) -> tuple[Space, Score]:
-        of_features = formulation.scaled(relative)
-        width = median_distance(of_features.data.X)
-        return replace(space, middle={**space.middle, "width": width}), score_of(of_features)
+    formulation: Formulation
+    space: Space
+    folds: list[Fold]
+    grouped: bool
+    class_by_class: bool
+    kernels: Sequence[KernelPiece]
 
-    found = grow(*scaled(metric.relative), near=one_width.best)
-    best, data = found.best, formulation.data
-    widths = np.empty(len(data.X))
-    for (_, test), relative in zip(folds, metric.by_fold, strict=True):
-        of_fold, score = scaled(relative)
-        left_out = score(of_fold.candidate(best.steps), best).scored()
-        widths[test] = left_out.log_density[test]
-    one = one_width.best.scored().log_density
-    options = space.options
-    parts = one / data.count, widths / data.count, data.weight
-    share = share_of_widths(*parts, penalty=options.metric_penalty)
-    if share < options.kept_weight:
-        return one_width
+    @classmethod
+    def of(
+        cls,
+        estimation: Estimation,
+        data: TrainingData,
+        rng: np.random.Generator,
+        *,
+        space: Space,
+        most: int | None,
+        names: Sequence[str],
+    ) -> Self:
+        """Return the scores of candidates by some of the rows, where they are many."""
+        model, grouped = estimation.model, data.groups is not None
+        multiclass, n_classes = model._is_multiclass, len(model.classes_)
+        most_rows = max(CLASS_ROWS, 5 * n_classes) if multiclass else SEARCH_ROWS
+        if most is None and len(data.X) > (1.5 if multiclass else 2.0) * most_rows:
+            data = data.some(choose_share(data.label, most_rows, rng))
+        formulation = estimation.formulation(data, model._basis_of(data), most or len(data.X))
+        if "width" in space.chosen:
+            formulation = formulation.for_many_widths()
+        folds: list[Fold] = []
+        if model._width_rule == "auto" or grouped:
+            folds = data.folds(vars(model).get("cv", FOLDS), rng, once=True)
+        coupled = len(formulation.centres) * n_classes
+        class_by_class = multiclass and not grouped and coupled > JOINT_WEIGHTS
+        kernels = kernels_of(names, data)
+        return cls(formulation, space, folds, grouped, class_by_class, kernels)
 
-    every = []
-    for by, search in enumerate((one_width, found)):
-        relative = metric.relative if by else np.ones(len(metric.relative))
-        for p in search.points:
-            at = {**p.at, "width": p.width * relative}
-            every.append(replace(p, at=at, by_feature=bool(by)))
-    return HyperparameterSearch.of(every, feature_share=share, options=options)
+    def score(self, candidate: Candidate, near: Candidate | None = None) -> Candidate:
+        """Return a candidate with its mode and its predictions of rows left out."""
+        if self.class_by_class:
+            return score_class_by_class(self.formulation, candidate, near)
+        return score_of_rows(self.formulation, candidate, near, self.folds if self.grouped else ())
 
+    def scaled(self, relative: Array) -> Self:
+        """Return the same on features divided by relative widths, around their median distance."""
+        formulation = self.formulation.scaled(relative)
+        kernel = as_kernel(formulation.kernel)
+        order = kernel.order if isinstance(kernel, Radial) else 2
+        width = median_distance(formulation.data.X, order)
+        space = replace(self.space, middle={**self.space.middle, "width": width})
+        return replace(self, formulation=formulation, space=space)
 
-# --- several kernels ---------------------------------------------------------------------------
+    def searched(self, near: Candidate | None = None) -> HyperparameterSearch:
+        """Return the candidates of one width, of a grid that grows from its middle or from one `near`."""
+        least = self.space.options.grown_weight * (2.0 if self.class_by_class else 1.0)
+        return grow(self.space, self.score, least=least, near=near)
+
+    def by_feature(self, one_width: HyperparameterSearch, metric: Metric) -> HyperparameterSearch:
+        """Return the search over one width and over widths per feature, from that over one width.
+
+        Leave-one-out weighs the candidates of either. It must not weigh the one against the other: the
+        relative widths have seen its rows. That is left to each fold's rows under widths learned without it.
+        """
+        scaled, best, options = self.scaled(metric.relative), one_width.best, self.space.options
+        widths = scaled.searched(best)
+        density = np.empty(len(self.formulation.data.X))
+        for (_, test), relative in zip(self.folds, metric.by_fold, strict=True):
+            of_fold = self.scaled(relative)
+            candidate = of_fold.space.candidate(widths.best.steps)
+            density[test] = of_fold.score(candidate, widths.best).scored().log_density[test]
+        share = share_of_widths(best.scored().log_density, density, options)
+        if share < options.grown_weight:
+            return one_width
+        points = []
+        for search, by_feature in ((one_width, False), (widths, True)):
+            relative = metric.relative if by_feature else np.ones(len(metric.relative))
+            for p in search.points:
+                at = {**p.at, "width": p.width * relative}
+                points.append(replace(p, at=at, by_feature=by_feature))
+        return HyperparameterSearch.of(points, feature_share=share, options=options)
+
+    def by_kernel(self, first: HyperparameterSearch, metric: Metric | None) -> HyperparameterSearch:
+        """Return the search over several kernels, from that over the first one.
+
+        The others are tried at the heaviest candidates of the first, as many steps from their
+        median distance, with the same relative widths of the features, of the same share.
+        """
+        if len(self.kernels) < 2:
+            return first
+        points = [replace(p, at={**p.at, "kernel": self.kernels[0]}) for p in first.points]
+        data, heaviest = self.formulation.data, first.kept(OTHER_KERNELS).points
+        even = np.ones(data.X.shape[1])
+        for kernel in self.kernels[1:]:
+            of_kernel = replace(self, formulation=self.formulation.on(kernel))
+            for by_feature in (False, True):
+                near = [p for p in heaviest if p.by_feature == by_feature]
+                if not near:
+                    continue
+                relative = even if metric is None or not by_feature else metric.relative
+                kept = relative
+                if isinstance(kernel, TransformedKernel):
+                    kept = kernel.transform.kept(relative)
+                scaled = of_kernel.scaled(kept)
+                for start in near:
+                    PROGRESS.info("kernel %s", kernel.name)
+                    scored = scaled.score(scaled.space.candidate(start.steps), start)
+                    at = {**scored.at, "kernel": kernel}
+                    if np.ndim(first.points[0].width):  # all of them have a width for each feature
+                        at["width"] = at["width"] * relative
+                    points.append(replace(scored, at=at, by_feature=by_feature))
+        how: dict[str, Any] = {"options": self.space.options, "count": data.count}
+        return HyperparameterSearch.of(points, feature_share=first.feature_share, **how)
 
 
 def weighed_kernels(estimation: Estimation, data: TrainingData, n_coupled: int) -> Sequence[str]:
@@ -192,66 +209,118 @@ def weighed_kernels(estimation: Estimation, data: TrainingData, n_coupled: int) 
 
 
 def kernels_of(names: Sequence[str], data: TrainingData) -> list[KernelPiece]:
-    """Return kernels by their names, and the same of another view of the columns where there is one.
+    """Return kernels by their names, and the same of transformed columns where there are such.
 
-    The view has ranks of skewed columns, and codes of ordered levels.
+    They are ranks of skewed columns, and codes of ordered levels.
     """
-    found = [as_kernel(each) for each in names]
-    view = View() if data.encoding is None else data.encoding.view(data.X, data.weight)
-    view = replace(view, ranks=ranks_of(data.X, data.weight))
-    return [*found, *(Viewed(each, view) for each in found if view.name)]
+    if not names:
+        return []
+    kernels, transform = [as_kernel(name) for name in names], FeatureTransform()
+    if data.encoding is not None:
+        transform = data.encoding.transform(data.X, data.weight)
+    transform = replace(transform, ranks=ranks_of(data.X, data.weight))
+    transformed = [TransformedKernel(kernel, transform) for kernel in kernels if transform.name]
+    return [*kernels, *transformed]
 
 
-def search_kernels(
-    formulation: Formulation,
-    first: HyperparameterSearch,
-    space: Space,
-    score_of: Callable[[Formulation], Score],
-    *,
-    kernels: Sequence[KernelPiece],
-    metric: Metric | None,
-) -> HyperparameterSearch:
-    """Return the search over several kernels, from that over the first one.
+# --- held-out rows by refits on folds ------------------------------------------------------------
 
-    The others are tried at the heaviest candidates of the first, as many steps from their
-    median distance, with the same relative widths of the features, of the same share.
 
-    Parameters
+@dataclass(frozen=True)
+class Refits:
+    """Widths that are raced by refits on folds.
+
+    Attributes
     ----------
-    formulation : Formulation
-        By which candidates are scored.
-    first : HyperparameterSearch
-    space : Space
-        Of one width.
-    score_of : callable
-        ``formulation -> score``.
-    kernels : sequence of KernelPiece
-    metric : Metric, optional
-        Relative widths, where they were learned.
+    estimation : Estimation
+        Of the refits, looser than that of the fit that is kept.
+    data : TrainingData
+    folds : list of (ndarray, ndarray)
+    most_bases : int, optional
+        Of a refit: more are replaced by a choice of so many.
     """
-    points = [replace(each, at={**each.at, "kernel": kernels[0]}) for each in first.points]
-    heaviest, even = first.kept(OTHER_KERNELS).points, np.ones(formulation.data.X.shape[1])
-    for kernel in kernels[1:]:
-        of_kernel = formulation.on(kernel)
-        for by_feature in (False, True):
-            near = [each for each in heaviest if each.by_feature == by_feature]
-            if not near:
-                continue
-            relative = even if metric is None or not by_feature else metric.relative
-            kept = kernel.view.kept(relative) if isinstance(kernel, Viewed) else relative
-            scaled = of_kernel.scaled(kept)
-            order = scaled.kernel.order if isinstance(scaled.kernel, Radial) else 2
-            width = median_distance(scaled.data.X, order)
-            part, score = replace(space, middle={**space.middle, "width": width}), score_of(scaled)
-            for start in near:
-                PROGRESS.info("kernel %s", kernel.name)
-                found = score(part.candidate(start.steps), start)
-                at = {**found.at, "kernel": kernel}
-                if np.ndim(first.points[0].width):  # all of them have a width for each feature
-                    at["width"] = at["width"] * relative
-                points.append(replace(found, at=at, by_feature=by_feature))
-    how: dict[str, Any] = {"options": space.options, "count": formulation.data.count}
-    return HyperparameterSearch.of(points, feature_share=first.feature_share, **how)
+
+    estimation: Estimation
+    data: TrainingData
+    folds: list[Fold]
+    most_bases: int | None = None
+
+    def log_density(self, width: Any, k: int) -> Array:
+        """Return log densities of a fold's rows, by a fit to the others at a width."""
+        PROGRESS.info("width %s, fold %d", np.array2string(np.asarray(width), precision=4), k + 1)
+        data, (train, test) = self.data, self.folds[k]
+        basis = basis_for(self.estimation.model._resolved_basis(len(train)), data.X, train)
+        if self.most_bases is not None and len(train) > self.most_bases:
+            basis = self.most_bases
+        predictor = self.estimation.fitted(data.some(train), width, basis)
+        noise = {} if data.noise is None else {"noise": data.noise[test]}
+        return np.asarray(predictor.log_density(data.X[test], data.label[test], **noise))
+
+    def raced(
+        self, n_candidates: int, log_density: Callable[[int, int], Array], **how: bool
+    ) -> Race:
+        """Return the race of candidates, ``(candidate, fold) -> log densities``."""
+        counts = [self.data.count[test] for _, test in self.folds]
+        return race(n_candidates, log_density, counts, self.estimation.model._choice, **how)
+
+    def prefers(self, log_density: Callable[[int, int], Array]) -> bool:
+        """Whether the second of two candidates predicts better, by more than the penalty of a metric."""
+        raced = self.raced(2, log_density)
+        n = min(map(len, raced.values.values()))  # rows of the folds that both ran on
+        first, second = (np.maximum(raced.values[i][:n], _IMPOSSIBLE) for i in (0, 1))
+        count = np.concatenate([self.data.count[test] for _, test in self.folds])[:n]
+        return share_of_widths(count * first, count * second, self.estimation.model._choice) > 0.5
+
+    def searched(self, grid: Array, *, to_the_end: bool) -> HyperparameterSearch:
+        """Return the widths of a one-dimensional grid that were tried, and their scores."""
+        widths, points = grid.tolist(), []
+        raced = self.raced(
+            len(widths), lambda i, k: self.log_density(widths[i], k), to_the_end=to_the_end
+        )
+        for i, score in raced.scores.items():
+            points.append(Candidate({"width": widths[i]}, score=score, by_fold=raced.by_fold[i]))
+        return HyperparameterSearch.best_of(points, "cv", self.estimation.model._choice)
+
+    def on_ranks(self, search: HyperparameterSearch) -> "tuple[Refits, HyperparameterSearch]":
+        """Return the races and the best width on ranks of skewed columns, where they predict better.
+
+        The width is as many times the median distance as that of the columns.
+        """
+        model, width = self.estimation.model, search.width
+        ranks = ranks_of(self.data.X, self.data.weight) if model._weighs_ranks else {}
+        if not ranks:
+            return self, search
+        transform = FeatureTransform(ranks)
+        other = replace(self, data=replace(self.data, X=transform(self.data.X)))
+        ratio = median_distance(other.data.X) / median_distance(self.data.X)
+        parts = (self, width), (other, ratio * width)
+        if not self.prefers(lambda i, k: parts[i][0].log_density(parts[i][1], k)):
+            return self, search
+        kernel = TransformedKernel(as_kernel(model._kernel), transform)
+        at = {"width": ratio * width, "kernel": kernel}
+        return other, HyperparameterSearch.best_of([Candidate(at)], "cv")
+
+    def by_feature(self, one_width: HyperparameterSearch, metric: Metric) -> HyperparameterSearch:
+        """Return widths per feature where they predict held-out rows better than the best one width.
+
+        In each fold the relative widths are those of its training rows. Their common factor is raced, then
+        the best against one width.
+        """
+        X, width = self.data.X, one_width.width
+        # a width far from the median distance is often a makeshift against features without effect
+        factors = np.sqrt(width / median_distance(X)) * np.array(_FACTORS)
+
+        def at(factor: float, k: int) -> Array:
+            relative = metric.by_fold[k]
+            return factor * median_distance(X[self.folds[k][0]] / relative) * relative
+
+        raced = self.raced(len(factors), lambda i, k: self.log_density(at(factors[i], k), k))
+        best = factors[max(raced.scores, key=raced.scores.__getitem__)]
+        if not self.prefers(lambda i, k: self.log_density(at(best, k) if i else width, k)):
+            return one_width
+        widths = best * median_distance(X / metric.relative) * metric.relative
+        candidate = Candidate({**one_width.best.at, "width": widths}, by_feature=True)
+        return HyperparameterSearch.best_of([candidate], "cv")
 
 
 # --- the choice --------------------------------------------------------------------------------
@@ -271,20 +340,15 @@ class Choice:
         Whether it fitted class by class.
     metric : Metric, optional
         Relative widths of the features where they were learned.
-    selection : WidthSelection, optional
-        Of widths that were chosen otherwise.
+    widths : HyperparameterSearch, optional
+        Candidates for one width that were scored otherwise.
     """
 
     search: HyperparameterSearch
     data: TrainingData | None = None
     class_by_class: bool = False
     metric: Metric | None = None
-    selection: WidthSelection | None = None
-
-    @property
-    def best(self) -> Candidate:
-        """The best candidate."""
-        return self.search.best
+    widths: HyperparameterSearch | None = None
 
     def parts(
         self, kernel_at: Callable[[Any], KernelPiece]
@@ -293,20 +357,18 @@ class Choice:
 
         `kernel_at` is ``width -> kernel`` where it was not chosen.
         """
-        alone = [self.best], [1.0]
-        found, weights = alone if self.data is None else self.search.distinct()
-        chosen = [as_kernel(p.at["kernel"], p.width) for p in found if "kernel" in p.at]
-        return chosen or [kernel_at(each.width) for each in found], weights
+        points, weights = [self.search.best], [1.0]
+        if self.data is not None:
+            points, weights = self.search.distinct()
+        chosen = [as_kernel(p.at["kernel"], p.width) for p in points if "kernel" in p.at]
+        return chosen or [kernel_at(p.width) for p in points], weights
 
     def publish(self, model: Any) -> None:
         """Set what a user reads of the choice."""
         if self.data is not None:
             model.selection_ = self.search
-        if self.selection is not None:
-            model.width_selection_ = self.selection
-            if np.isfinite(self.selection.scores).all():
-                model.widths_ = self.selection.widths
-                model.width_scores_ = self.selection.scores
+        if self.widths is not None:
+            model.width_selection_ = self.widths
 
 
 def choose(
@@ -317,7 +379,6 @@ def choose(
     most: int | None = None,
     kernels: Sequence[str] = (),
     widths: Array | None = None,
-    follow: Callable[[], object] = lambda: None,
 ) -> Choice:
     """Choose the hyperparameters that an estimator's arguments leave open.
 
@@ -333,60 +394,83 @@ def choose(
     kernels : sequence of str
         Names of kernels that are weighed, the estimator's first; none where it has one.
     widths : ndarray, optional
-        Candidates on a line. Default: nine around the median distance.
-    follow : callable, optional
-        Called after each refit or score on the line.
+        Candidates on a one-dimensional grid; of a race the best is then scored on all folds. Default: nine
+        around the median distance.
     """
-    chosen, middle = estimation.chosen, estimation.middle
-    at, metric, selection = {"width": np.nan}, None, None
-    if "width" in chosen:
+    model, chosen = estimation.model, estimation.chosen
+    at: dict[str, Any] = {"width": np.nan}
+    one_width, metric = None, None
+    if "width" in chosen or (model._has_width and model._width_rule in ("em", "median")):
         at = {"width": median_distance(data.X)}
-    elif estimation.model._has_width:
-        how: dict[str, Any] = {"widths": widths, "follow": follow}
-        at, metric, selection = choose_on_a_line(estimation, data, rng, most=most, **how)
-    space = Space({**at, **middle}, chosen, estimation.model._choice)
+    elif model._has_width and model._width_rule is None:
+        at = {"width": model._given_width()}
+    elif model._has_width:
+        one_width, search, metric = width_on(widths, estimation, data, rng, most=most)
+        at = dict(search.best.at)
+    space = Space({**at, **estimation.middle}, chosen, model._choice)
     if not chosen:
-        alone = HyperparameterSearch((space.candidate(),), np.ones(1))
-        return Choice(alone, metric=metric, selection=selection)
-    found = _grown(estimation, space, data, rng, most=most, names=kernels)
-    return replace(found, selection=selection)
+        search = HyperparameterSearch((space.candidate(),), np.ones(1))
+        return Choice(search, metric=metric, widths=one_width)
+
+    scores = LeftOut.of(estimation, data, rng, space=space, most=most, names=kernels)
+    data = scores.formulation.data
+    # widths of ranks, where kernels of skewed columns as ranks are weighed
+    ranks = [k.transform.ranks for k in scores.kernels if isinstance(k, TransformedKernel)]
+    ranked = replace(data, X=FeatureTransform(ranks[0] if ranks else {})(data.X))
+    search, metric = with_features(estimation, scores, scores.searched(), ranked)
+    search = scores.by_kernel(search, metric)
+    return Choice(search, data, scores.class_by_class, metric, one_width)
 
 
-def _grown(
+def width_on(
+    widths: Array | None,
     estimation: Estimation,
-    space: Space,
     data: TrainingData,
-    rng: Any,
+    rng: np.random.Generator,
     *,
     most: int | None,
-    names: Sequence[str],
-) -> Choice:
-    """Return the choice by leave-one-out, on some of the rows where they are many."""
-    model = estimation.model
-    multiclass, n_classes = model._is_multiclass, len(model.classes_)
-    most_rows = max(CLASS_ROWS, 5 * n_classes) if multiclass else SEARCH_ROWS
-    few, grouped = data, data.groups is not None
-    if most is None and len(data.X) > (1.5 if multiclass else 2.0) * most_rows:
-        few = data.some(choose_share(data.label, most_rows, rng))
-    ranked = estimation.formulation(few, model._basis_of(few), most or len(few.X))
-    if "width" in space.chosen:
-        ranked = ranked.for_many_widths()
-    folds, n_folds = list[Fold](), vars(model).get("cv", FOLDS)
-    if model._width_rule == "auto" or grouped:
-        folds = few.folds(n_folds, rng, once=True)
+) -> tuple[HyperparameterSearch, HyperparameterSearch, Metric | None]:
+    """Return the candidates of a one-dimensional grid, the choice, and relative widths of the features.
 
-    class_by_class = multiclass and not grouped and len(ranked.centres) * n_classes > JOINT_WEIGHTS
-    score_of: Any = partial(score_of_rows, folds=folds if grouped else [])
-    score_of = score_class_by_class if class_by_class else score_of
-    least = space.options.grown_weight * (2.0 if class_by_class else 1.0)
-    found, metric = grow(space, score_of(ranked), least=least), None
-    kernels = kernels_of(names, few)
-    if model._learns_widths(few, few.splits is not None or len(folds) == n_folds):
-        ranks = next((each.view.ranks for each in kernels if isinstance(each, Viewed)), {})
-        columns = replace(few, X=View(ranks)(few.X))
-        metric = Metric.learned(columns, folds, spread=space.options.metric_spread)
-        found = search_features(ranked, found, space, score_of, (metric, folds))
-        metric = replace(metric, share=found.feature_share)
-    if len(kernels) > 1:
-        found = search_kernels(ranked, found, space, score_of, kernels=kernels, metric=metric)
-    return Choice(found, few, class_by_class, metric)
+    By refits on folds, or by a criterion of all rows. Where nothing can be held out that is the evidence, or
+    the width is the median one.
+    """
+    model, criterion = estimation.model, estimation.model._width_rule
+    grid = width_grid(data.X) if widths is None else widths
+    rough, most = estimation.rough(data, most)
+    if criterion in BY_ROWS:
+        folds = data.folds(vars(model).get("cv", FOLDS), rng, of_labels=is_classifier(model))
+        if folds and len(grid) > 1:
+            scores = Refits(rough, data, folds, most)
+            one_width = scores.searched(grid, to_the_end=widths is not None)
+            scores, search = scores.on_ranks(one_width)
+            return one_width, *with_features(estimation, scores, search, scores.data)
+        if not model._scores_all_rows:
+            median = Candidate({"width": float(np.median(grid))})
+            search = HyperparameterSearch.best_of([median], "cv")
+            return search, search, None
+        criterion = "evidence"
+    points = []
+    for width in grid.tolist():
+        score = estimation.score(data, criterion, width, most)
+        points.append(Candidate({"width": width}, score=score))
+    search = HyperparameterSearch.best_of(points, criterion, model._choice)
+    return search, search, None
+
+
+def with_features(
+    estimation: Estimation,
+    scores: LeftOut | Refits,
+    search: HyperparameterSearch,
+    data: TrainingData,
+) -> tuple[HyperparameterSearch, Metric | None]:
+    """Return the search with widths per feature, learned from `data`, where arguments and rows allow it."""
+    model, folds = estimation.model, scores.folds
+    learns = model._width_rule == "auto" and model._is_rbf and data.width_numbers.max() > 0
+    enough = data.splits is not None or len(folds) == vars(model).get("cv", FOLDS)
+    if not (learns and folds and enough):
+        return search, None
+    how: dict[str, Any] = {"of_labels": is_classifier(model), "spread": model._choice.metric_spread}
+    metric = Metric.learned(data, folds, **how)
+    search = scores.by_feature(search, metric)
+    return search, replace(metric, share=search.feature_share)

@@ -174,8 +174,8 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
             fault = "sample_weight or class_weight was given with Dask arrays"
             raise ValueError(f"{fault}; needed arrays in memory (in chunks with a memory_limit)")
         if self.basis is None or isinstance(self.basis, str):
-            found = f"basis={self.basis!r} is a basis function on every row of Dask arrays"
-            raise ValueError(f"{found}; needed a number of rows to choose, or given centres")
+            refused = f"basis={self.basis!r} is a basis function on every row of Dask arrays"
+            raise ValueError(f"{refused}; needed a number of rows to choose, or given centres")
         if self.categorical_features is not None and not isinstance(self.categorical_features, str):
             given = f"categorical_features={shown(self.categorical_features)}"
             needed = "needed numbers, or a table in memory"
@@ -258,8 +258,8 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
 
     def _set_fit(self, solver: str, results: list[EMResult]) -> None:
         """Set how the fits ended, and warn where one did not converge."""
-        statuses = [each.status for each in results]
-        self.n_iter_ = max(each.n_iter for each in results)
+        statuses = [result.status for result in results]
+        self.n_iter_ = max(result.n_iter for result in results)
         self.status_ = statuses[0] if len(statuses) == 1 else statuses
         self._warn(solver, *statuses)
 
@@ -437,8 +437,8 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         if is_dask(X):
             raise ValueError("X is a Dask array; predict_interval needs rows in memory")
         kept: TrainingData | None = vars(self).get("_training_")
-        found: Array = self._predictor_.interval(self._inputs(X), probability, kept)
-        return found
+        interval: Array = self._predictor_.interval(self._inputs(X), probability, kept)
+        return interval
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: whether there may be several classes."""

@@ -36,7 +36,7 @@ class DaskRows:
     def __init__(self, X: Any, label: Any, chunk: int) -> None:
         self.chunk, self.n_obs = chunk, len(X)
         self._arrays = dask.persist(X, label)  # released with the last reference to them
-        blocks = (each.to_delayed(optimize_graph=False).ravel() for each in self._arrays)
+        blocks = (array.to_delayed(optimize_graph=False).ravel() for array in self._arrays)
         self.blocks = tuple(zip(*blocks, strict=True))
 
     def sums(self, request: Any) -> Any:
@@ -88,8 +88,8 @@ def dask_rows(
     bad = ~da.isfinite(X)
     count, first, classes = dask.compute(bad.sum(), bad.any(axis=1).argmax(), da.unique(y))
     if count:
-        found = "X", count, validation.NOT_FINITE, first, validation.DROP
-        raise ValueError(validation.MISSING.format(*found))
+        given = "X", count, validation.NOT_FINITE, first, validation.DROP
+        raise ValueError(validation.MISSING.format(*given))
     classes = validation.present_labels(classes)
     if len(classes) != 2 and not (multiclass and len(classes) > 2):
         needed = "two or more" if multiclass else "two"
@@ -102,11 +102,11 @@ def dask_rows(
 
 def as_dask(X: Any, name: str = "X") -> Any:
     """Return the array of a Dask array or data frame, or of an xarray.DataArray over Dask."""
-    found = X.to_dask_array() if hasattr(X, "to_dask_array") else X
-    found = found if isinstance(found, da.Array) else getattr(found, "data", None)
-    if not isinstance(found, da.Array):
+    array = X.to_dask_array() if hasattr(X, "to_dask_array") else X
+    array = array if isinstance(array, da.Array) else getattr(array, "data", None)
+    if not isinstance(array, da.Array):
         raise ValueError(f"{name}={validation.shown(X)}; needed a Dask array or data frame")
-    return found
+    return array
 
 
 def _known_rows(array: Any, name: str = "X") -> Any:
@@ -121,8 +121,8 @@ def gathered(rows: DaskRows, most: int, seed: int = 0) -> tuple[Array, Array]:
     """Return at most so many rows, drawn at random, of each class in each block; and their labels."""
     share, drawn = min(1.0, most / rows.n_obs), dask.delayed(_drawn, pure=False)
     parts = [drawn(X, label, share, (seed, k)) for k, (X, label) in enumerate(rows.blocks)]
-    found = dask.compute(*parts)
-    return np.concatenate([X for X, _ in found]), np.concatenate([label for _, label in found])
+    rows_of, labels_of = zip(*dask.compute(*parts), strict=True)
+    return np.concatenate(rows_of), np.concatenate(labels_of)
 
 
 def _drawn(X: Array, label: Array, share: float, seed: tuple[int, int]) -> tuple[Array, Array]:

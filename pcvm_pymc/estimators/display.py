@@ -23,7 +23,7 @@ def table(rows: Mapping[str, str]) -> str:
 def chosen(fit: Mapping[str, Any], kernel: Any) -> dict[str, str]:
     """Return names and values of what a fit chose, from its attributes and the kernel that was asked for."""
     shares, chains = dict[str, float](), fit["idata_"]["convergence"] if "idata_" in fit else None
-    kernels = [each.kernel.name for each in fit.get("components_", ())]
+    kernels = [mode.kernel.name for mode in fit.get("components_", ())]
     parts = list(zip(kernels, fit.get("component_weights_", ()), strict=True))
     if chains is not None and not parts:
         parts = list(zip(chains["kernel"].values, chains["share"].values, strict=True))
@@ -47,7 +47,7 @@ def chosen(fit: Mapping[str, Any], kernel: Any) -> dict[str, str]:
         out["modes averaged"] = f"{len(parts)}; width, scale and vectors are the best one's"
     if not np.isnan(loss := _held_out_loss(fit)):
         out["held-out log loss"] = f"{loss:.4f} nats a row, approximate"
-    ends = ", ".join(dict.fromkeys(each.name for each in np.atleast_1d(fit["status_"])))
+    ends = ", ".join(dict.fromkeys(status.name for status in np.atleast_1d(fit["status_"])))
     out["status"] = f"{ends.lower().replace('_', ' ')} ({fit['n_iter_']} iterations)"
     if chains is not None:
         out |= {x: f"{float(chains[x]):.4g}" for x in ("rhat", "ess")}
@@ -62,10 +62,12 @@ def _held_out_loss(fit: Mapping[str, Any]) -> float:
         own = probability[first, class_numbers(data.label, probability.shape[1])]
         return -float(np.average(np.log(own), weights=data.count))
     if "projection_" in fit:
-        found, weight = fit["projection_"], fit["projection_"].reference.weight
-        of_rows = found.log_density[found.index] if found.log_density.size else np.full(1, np.nan)
+        projection, weight = fit["projection_"], fit["projection_"].reference.weight
+        density = projection.log_density
+        of_rows = density[projection.index] if density.size else np.full(1, np.nan)
         return -float(of_rows.sum() / (len(of_rows) if weight is None else weight.sum()))
     if "selection_" in fit and "idata_" not in fit:
         return float(fit["selection_"].best.scored().log_loss)
-    by_folds = "width_selection_" in fit and fit["width_selection_"].method == "cv"
-    return -float(fit["width_selection_"].scores.max()) if by_folds else np.nan
+    if "width_selection_" in fit:
+        return float(fit["width_selection_"].log_loss.min())
+    return np.nan

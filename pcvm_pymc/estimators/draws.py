@@ -83,18 +83,18 @@ class PosteriorMixture(Predictor):
     def latent_draws(self, X: Array) -> Array:
         """Return latent values, shape (n_draws, n_new), or (n_draws, n_new, n_scores) of several scores."""
         points = self.centres.points
-        found = np.concatenate([e.values.latent(e.kernel(X, points)) for e in self.components])
-        return found if found.shape[2] > 1 else found[:, :, 0]
+        latent = np.concatenate([e.values.latent(e.kernel(X, points)) for e in self.components])
+        return latent if latent.shape[2] > 1 else latent[:, :, 0]
 
     def left_over(self, X: Array) -> Array:
         """Return the variance that a process has beyond its bases, shape (n_draws, n_new); else zeros."""
-        found = []
+        intervals = []
         for kernel, _, values, _, root in self.components:
             share = np.zeros(len(X))
             if root is not None:
                 share = 1.0 - np.square(kernel(X, self.centres.points) @ root).sum(axis=1)
-            found.append(np.multiply.outer(values.rate, np.maximum(share, 0.0)))
-        return np.concatenate(found)
+            intervals.append(np.multiply.outer(values.rate, np.maximum(share, 0.0)))
+        return np.concatenate(intervals)
 
     def of_latent(self, function: Callable[[Likelihood, Array], Array], latent: Array) -> Array:
         """Return a function of latent values for each class, shape (n_draws, n_new, n_classes)."""
@@ -123,8 +123,8 @@ class PosteriorMixture(Predictor):
             left_over = self.left_over(rows).mean(axis=0)
             return np.stack([draws.mean(axis=0), (draws.var(axis=0).T + left_over).T], axis=1)
 
-        found = _in_blocks(X, both)
-        return found[:, 0], found[:, 1]
+        moments = _in_blocks(X, both)
+        return moments[:, 0], moments[:, 1]
 
     @override
     def interval(self, X: Array, probability: float, data: TrainingData | None = None) -> Array:

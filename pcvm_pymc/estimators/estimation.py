@@ -18,6 +18,8 @@ OF_ESTIMATIONS = {
     "cv": "something to choose by folds: a width or widths that folds choose, or the number of vectors of a "
     "mode's projection",
 }
+#: estimations that are projected onto few vectors where `n_vectors` is given, or always
+PROJECTED = ("auto", "average", "projection", "posterior")
 #: a width that is chosen by held-out rows: one for each feature, or one
 CHOSEN = ("auto", "shared")
 BY_ROWS = (*CHOSEN, "cv")
@@ -36,12 +38,12 @@ def estimator[T](cls: type[T]) -> type[T]:
     @wraps(by_name)
     def init(self: Any, *nameless: Any, **arguments: Any) -> None:
         if nameless:
-            found = f"{cls.__name__} was given {shown(nameless[0])} without a name"
-            raise TypeError(f"{found}; needed names, as kernel='rbf', and data in fit(X, y)")
+            fault = f"{cls.__name__} was given {shown(nameless[0])} without a name"
+            raise TypeError(f"{fault}; needed names, as kernel='rbf', and data in fit(X, y)")
         by_name(self, **arguments)
 
     given = signature(by_name)
-    order = sorted(given.parameters.values(), key=lambda each: _PLACES.get(each.name, 0))
+    order = sorted(given.parameters.values(), key=lambda parameter: _PLACES.get(parameter.name, 0))
     init.__signature__ = given.replace(parameters=order)  # type: ignore[attr-defined]
     made.__init__ = init
     return made
@@ -76,13 +78,13 @@ class Estimation:
     @classmethod
     def of(cls, model: Any, **given: Any) -> Self:
         """Return the estimation with an estimator's arguments, as far as they belong to it."""
-        names = {each.name for each in fields(cls)}
+        names = {argument.name for argument in fields(cls)}
         known = {name: value for name, value in vars(model).items() if name in names}
         return cls(model=model, **known | given)
 
     def arguments(self) -> set[str]:
         """Return the names of the estimator's arguments that have an effect on it."""
-        model, names = self.model, {each.name for each in fields(self)}
+        model, names = self.model, {argument.name for argument in fields(self)}
         learns = model._width_rule == "auto" and model._is_rbf  # widths of features, against one
         by_folds = model._width_rule in BY_ROWS and (learns or "width" not in self.chosen)
         return names | {"cv"} if model._has_width and by_folds else names

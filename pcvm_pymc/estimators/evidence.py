@@ -55,27 +55,25 @@ def score_width(formulation: Formulation, criterion: str, at: Mapping[str, Any])
     PCVM's mode, or without a sign rule that of the relevance vector machine.
     """
     X, points = formulation.data.X, formulation.centres.points
-    likelihood, each = formulation.likelihood, [formulation.at(at)]
+    likelihood, problems = formulation.likelihood, [formulation.at(at)]
     if likelihood.n_scores > 1:
-        joint = replace(each[0], bias="prior", shared=False)
-        each = [joint.against_rest(c) for c in range(likelihood.n_scores)]
+        joint = replace(problems[0], bias="prior", shared=False)
+        problems = [joint.against_rest(c) for c in range(likelihood.n_scores)]
     if criterion == "validity" and formulation.centres.sign is not None:
         by_em = likelihood.n_scores == 1 and isinstance(formulation.options, EMOptions)
         options = formulation.options if by_em else EMOptions()
-        modes = [fit_em(one, None, options) for one in each]
-        found = [pcvm_validity(X, *both, centres=points) for both in zip(each, modes, strict=True)]
-        return sum(one.log_validity for one in found)
+        fits = ((problem, fit_em(problem, None, options)) for problem in problems)
+        return sum(pcvm_validity(X, *fit, centres=points).log_validity for fit in fits)
     known = FAMILY["rvm_classification"].likelihoods
     if likelihood.n_scores == 1 and likelihood.name not in known:
         lacking = f"there is no relevance vector machine with likelihood={likelihood.name!r}"
         raise ValueError(f"{lacking} to score a width by; choose it by 'cv' or 'validity'")
     rough = EvidenceOptions(tol=ROUGH["evidence"])
     machines = [
-        EvidenceProblem(one.Phi, one.label, one.likelihood, row_weight=one.row_weight)
-        for one in each
+        EvidenceProblem(p.Phi, p.label, p.likelihood, row_weight=p.row_weight) for p in problems
     ]
     where = X, points, formulation.kernel_at(at)
-    return sum(_scored(one, criterion, *where, options=rough) for one in machines)
+    return sum(_scored(problem, criterion, *where, options=rough) for problem in machines)
 
 
 def _scored(
@@ -116,9 +114,9 @@ class RelevanceVectors(Predictor):
 
     def moments(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance, shape (n_new,) or (n_new, n_classes) each."""
-        each = [predictive_moments(m.kernel(X, m.vectors), m.result) for m in self.machines]
-        mean, variance = (np.column_stack(some) for some in zip(*each, strict=True))
-        return (mean, variance) if len(each) > 1 else (mean[:, 0], variance[:, 0])
+        moments = [predictive_moments(m.kernel(X, m.vectors), m.result) for m in self.machines]
+        mean, variance = (np.column_stack(some) for some in zip(*moments, strict=True))
+        return (mean, variance) if len(moments) > 1 else (mean[:, 0], variance[:, 0])
 
     def latent(self, X: Array) -> Array:
         """Return the posterior mean, moved towards zero such that it gives the mean probability.
@@ -145,7 +143,7 @@ class RelevanceVectors(Predictor):
         """Return the normal posterior of the independent latent functions."""
 
         def moments(X: Array) -> tuple[Array, Array]:
-            mean, variance = (each.reshape(len(X), -1) for each in self.moments(X))
+            mean, variance = (values.reshape(len(X), -1) for values in self.moments(X))
             return mean, variance[:, :, None] * np.eye(mean.shape[1])
 
         return [(1.0, moments)]
@@ -223,7 +221,7 @@ class Evidence(Estimation):
         model.support_ = data.numbers(centres.rows[result.active])
         model.relevance_vectors_ = vectors
         model.weight_, model.bias_ = result.weight[result.active], result.bias
-        model.width_, model._kernel_ = choice.best.width, where[2]
+        model.width_, model._kernel_ = choice.search.best.width, where[2]
         model.covariance_, model.log_evidence_ = result.covariance, result.log_evidence
         model._likelihood_ = model._likelihood()
         machine = Machine(where[2], vectors, result, data.weight)
@@ -237,20 +235,20 @@ class Evidence(Estimation):
     def fit_against_rest(self, data: TrainingData) -> None:
         """Fit a machine for each class against the rest, each of a width of its own."""
         model = self.model
-        one = clone(model).set_params(class_weight=None)  # in the weights of the rows
+        plain = clone(model).set_params(class_weight=None)  # in the weights of the rows
         model._check_rows(data, n_modes=len(model.classes_))
         outer = NESTED.set(True)  # each would say the same
         try:
-            each = [clone(one)._fit_part(part, model) for part in self.machines(data)]
+            fits = [clone(plain)._fit_part(part, model) for part in self.machines(data)]
         finally:
             NESTED.reset(outer)
-        machines = tuple(one._predictor_.machines[0] for one in each)
+        machines = tuple(fit._predictor_.machines[0] for fit in fits)
         centres = as_centres(model._basis_of(data), data.X, None)
-        kept = np.unique(np.concatenate([one.result.active for one in machines]))
+        kept = np.unique(np.concatenate([machine.result.active for machine in machines]))
         model.support_ = data.numbers(centres.rows[kept])
         model.relevance_vectors_ = centres.points[kept]
-        model.weight_ = np.stack([one.result.weight for one in machines])[:, kept]
-        of = {name: [vars(one).get(name) for one in each] for name in vars(each[0])}
+        model.weight_ = np.stack([machine.result.weight for machine in machines])[:, kept]
+        of = {name: [vars(fit).get(name) for fit in fits] for name in vars(fits[0])}
         model.bias_, widths = np.array(of["bias_"]), of["width_"]
         if model._is_rbf:
             model.feature_widths_ = np.array(of["feature_widths_"])
@@ -263,7 +261,7 @@ class Evidence(Estimation):
         by_feature = any(map(np.ndim, widths))
         model.width_ = model.feature_widths_ if by_feature else np.array(widths)
         model.log_evidence_, model.n_iter_ = sum(of["log_evidence_"]), max(of["n_iter_"])
-        model.machines_, model.status_ = each, of["status_"]
+        model.machines_, model.status_ = fits, of["status_"]
         model._likelihood_ = model._likelihood()
         model._predictor_ = RelevanceVectors(model._likelihood_, machines)
 
@@ -279,8 +277,8 @@ class Evidence(Estimation):
         n_classes = len(vars(self.model).get("classes_", ()))
         numbers = range(n_classes) if n_classes > 2 else ()
         rows = data.stream
-        each = [None if rows is None else rows.against_rest(c) for c in numbers]
-        parts = [replace(data, label=data.label == c, stream=each[c]) for c in numbers]
+        streams = [None if rows is None else rows.against_rest(c) for c in numbers]
+        parts = [replace(data, label=data.label == c, stream=streams[c]) for c in numbers]
         return parts or [data]
 
     def limit(self, X: Array) -> float | None:
@@ -330,8 +328,8 @@ class Evidence(Estimation):
     def solved(self, problem: EvidenceProblem) -> EvidenceResult:
         """Return the machine of the highest evidence."""
         solve = self.model._solved or partial(fit_rvm, method=self.method, options=self.how)
-        found: EvidenceResult = solve(problem)
-        return found
+        result: EvidenceResult = solve(problem)
+        return result
 
     def predictor(
         self, problem: EvidenceProblem, machines: tuple[Machine, ...], data: TrainingData
@@ -348,12 +346,12 @@ class Evidence(Estimation):
     @override
     def fitted(self, data: TrainingData, width: Any, basis: Any) -> RelevanceVectors:
         points, kernel = as_centres(basis, data.X, None).points, self.model._kernel_at(width)
-        found = []
-        for one in self.machines(data):
-            problem = self.problem(one, points, kernel)
+        machines = []
+        for part in self.machines(data):
+            problem = self.problem(part, points, kernel)
             result = self.solved(problem)
-            found.append(Machine(kernel, points[result.active], result, data.weight))
-        return self.predictor(problem, tuple(found), data)
+            machines.append(Machine(kernel, points[result.active], result, data.weight))
+        return self.predictor(problem, tuple(machines), data)
 
     @override
     def rough(self, data: TrainingData, most: int | None) -> tuple["Evidence", int | None]:
@@ -364,8 +362,8 @@ class Evidence(Estimation):
         basis = min(most, len(data.X)) if most else self.model._basis_of(data)
         at = as_centres(basis, data.X, None).points, self.model._kernel_at(width)
         how: dict[str, Any] = {"method": self.method, "options": loosened(self.how, "evidence")}
-        each = [self.problem(one, *at) for one in self.machines(data)]
-        return sum(_scored(one, criterion, data.X, *at, **how) for one in each)
+        problems = [self.problem(part, *at) for part in self.machines(data)]
+        return sum(_scored(problem, criterion, data.X, *at, **how) for problem in problems)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -400,11 +398,11 @@ class RegressionEvidence(Evidence):
     def predictor(
         self, problem: EvidenceProblem, machines: tuple[Machine, ...], data: TrainingData
     ) -> RelevanceVectors:
-        found = super().predictor(problem, machines, data)
+        predictor = super().predictor(problem, machines, data)
         if not self.star:
-            return found
+            return predictor
         more = augmentation(problem, machines[0].result)
-        return AugmentedVectors(found.likelihood, machines, data.X, more)
+        return AugmentedVectors(predictor.likelihood, machines, data.X, more)
 
     @override
     def publish(self, data: TrainingData, result: EvidenceResult) -> None:

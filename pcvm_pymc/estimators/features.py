@@ -49,19 +49,19 @@ class Metric:
         if of_labels:
             classes, kind = np.unique(data.label, return_inverse=True)
             target = class_targets(kind, len(classes))
-        each = []
+        by_fold = []
         for train, _ in folds:
             few = train[choose_share(kind[train], MOST_ROWS, np.random.default_rng(0))]
             weight = data.some(few).certainty
             how: dict[str, Any] = {"spread": spread, "number": data.width_numbers}
-            each.append(relative_widths(data.X[few], target[few], weight, **how))
-        return cls(np.stack(each))
+            by_fold.append(relative_widths(data.X[few], target[few], weight, **how))
+        return cls(np.stack(by_fold))
 
     def relevance(self, encoding: Encoding | None = None) -> tuple[Array, Array]:
         """Return how relevant each feature is, shape (n_features,), and the same of each fold."""
-        found = [relevance(each, encoding) for each in (self.relative, self.by_fold)]
-        even = (1.0 - self.share) / found[0].shape[-1]
-        return self.share * found[0] + even, self.share * found[1] + even
+        relevances = [relevance(width, encoding) for width in (self.relative, self.by_fold)]
+        even = (1.0 - self.share) / relevances[0].shape[-1]
+        return self.share * relevances[0] + even, self.share * relevances[1] + even
 
 
 def relevance(width: Array, encoding: Encoding | None = None) -> Array:

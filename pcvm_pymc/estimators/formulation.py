@@ -24,7 +24,7 @@ from pcvm_pymc.core.pieces.priors import Hyperprior
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import chunk_rows, has_room_for_coupled, threads
 from pcvm_pymc.core.pieces.row_weights import majority_label
-from pcvm_pymc.core.pieces.transforms import Viewed
+from pcvm_pymc.core.pieces.transforms import TransformedKernel
 from pcvm_pymc.core.pieces.validation import is_real, is_unknown, shown
 from pcvm_pymc.core.problem import EMResult, Problem, Status
 from pcvm_pymc.estimators.training import TrainingData
@@ -110,11 +110,11 @@ class Formulation:
         return replace(self, apart=apart)
 
     def on(self, kernel: KernelPiece) -> "Formulation":
-        """Return the same with another kernel, on transformed rows and centres where it is of a view."""
-        if not isinstance(kernel, Viewed):
+        """Return the same with another kernel, on transformed rows and centres where it transforms them."""
+        if not isinstance(kernel, TransformedKernel):
             return replace(self, kernel=kernel, apart=None)
-        data = replace(self.data, X=kernel.view(self.data.X))
-        centres = replace(self.centres, points=kernel.view(self.centres.points))
+        data = replace(self.data, X=kernel.transform(self.data.X))
+        centres = replace(self.centres, points=kernel.transform(self.centres.points))
         return replace(self, data=data, centres=centres, kernel=kernel.kernel, apart=None)
 
     def scaled(self, widths: Array) -> "Formulation":
@@ -127,8 +127,8 @@ class Formulation:
         """Return the kernel at named hyperparameters: all but the scale are its own."""
         kernel: Any = as_kernel(at.get("kernel", self.kernel), at["width"])
         others = {n: value for n, value in at.items() if n not in ("width", "scale", "kernel")}
-        found: KernelPiece = replace(kernel, **others) if others else kernel
-        return found
+        piece: KernelPiece = replace(kernel, **others) if others else kernel
+        return piece
 
     def at(self, at: Mapping[str, Any], *, moves: bool = False) -> Problem:
         """Return the problem at named hyperparameters; `moves` lets EM move the width of the RBF."""
@@ -155,8 +155,8 @@ class Formulation:
     def solved(self, problem: Problem) -> EMResult:
         """Return the posterior mode, or where the search from the bottom up ends."""
         if self.solver is not None:
-            found: EMResult = self.solver(problem)
-            return found
+            mode: EMResult = self.solver(problem)
+            return mode
         if isinstance(self.options, EMOptions):
             return fit_em(problem, None, self.options)
         from pcvm_pymc.core.evidence import BottomUpOptions, fit_bottom_up  # slow: compiled
@@ -209,13 +209,13 @@ def named_likelihood(
 ) -> Likelihood:
     """Return a likelihood by its name, or as it was given; `argument` is its name in the estimator."""
     try:
-        found = as_likelihood(likelihood, allowed)
+        piece = as_likelihood(likelihood, allowed)
     except ValueError:
         needed = f"use one of {allowed}, or a Likelihood object"
         raise ValueError(f"{argument}={shown(likelihood)} is unknown; {needed}") from None
-    for name, value in vars(found).items():
+    for name, value in vars(piece).items():
         # an unknown noise, NaN, is estimated with the evidence
         if is_unknown(value) and (name == "flip" or not is_real(value)):
             given = f"{argument} has the unknown {name}={shown(value)}"
             raise ValueError(f"{given}; needed a number here, or a model and `sample`")
-    return found
+    return piece

@@ -145,9 +145,10 @@ def scores(label: ArrayLike, probability: ArrayLike) -> dict[str, float]:
     probability : array_like, shape (n,) or (n, n_classes)
         Of label 1, or of each class. With labels of a single class the AUC is NaN.
     """
-    label, each = np.asarray(label), np.asarray(probability)
-    if each.ndim == 1:
-        each = np.column_stack([1.0 - each, each])
-    measures = classification_measures(label, each.argmax(axis=1), np.arange(each.shape[1]), each)
+    label, stated = np.asarray(label), np.asarray(probability)
+    if stated.ndim == 1:
+        stated = np.column_stack([1.0 - stated, stated])
+    likeliest, classes = stated.argmax(axis=1), np.arange(stated.shape[1])
+    measures = classification_measures(label, likeliest, classes, stated)
     del measures["test errors"]
     return measures

@@ -19,18 +19,12 @@ from pcvm_pymc.core.pieces.resources import PROGRESS
 from pcvm_pymc.core.pieces.validation import as_seed
 from pcvm_pymc.core.probabilities import class_probability, normalised
 from pcvm_pymc.estimators.candidates import Candidate, HyperparameterSearch
-from pcvm_pymc.estimators.chooser import (
-    JOINT_WEIGHTS,
-    Choice,
-    choose,
-    held_out,
-    start_near,
-    weighed_kernels,
-)
+from pcvm_pymc.estimators.chooser import JOINT_WEIGHTS, Choice, choose, weighed_kernels
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.estimation import Estimation, refuse
 from pcvm_pymc.estimators.formulation import Formulation, loosened, named_hyperprior
 from pcvm_pymc.estimators.predictors import Average, Mode, fitted_at, modes_of
+from pcvm_pymc.estimators.scoring import held_out, start_near
 from pcvm_pymc.estimators.training import FOLDS, Fold, TrainingData, inner_folds
 
 MOST_MODES = 16  # of an average
@@ -99,13 +93,13 @@ class Modes(Estimation):
         choice = choose(self, few, rng, most=most, kernels=kernels)
         choice.publish(model)
         if first is not None:
-            centres = self.more_centres(formulation, choice.best, rng)
+            centres = self.more_centres(formulation, choice.search.best, rng)
             formulation = replace(formulation, centres=centres, rows=None)
             formulation = model._streamed(formulation, many=may_stream)
 
         # the modes, the best first
         PROGRESS.info("fit to all rows")
-        left_out, best = None, choice.best
+        left_out, best = None, choice.search.best
         if self.averages:
             search, left_out = self.average(formulation, choice, most_modes, projected, rng)
         else:
@@ -165,16 +159,16 @@ class Modes(Estimation):
             result = fit_em(problem, start_near(near, problem), formulation.options)
             loo = held_out(formulation, problem, result, folds) if leaves_out else point.loo
             points.append(replace(point, result=result, loo=loo))
-        found = replace(kept, points=tuple(points))
+        search = replace(kept, points=tuple(points))
         if leaves_out and weigh:
             how: dict[str, Any] = {"options": kept.options, "count": data.count}
-            found = HyperparameterSearch.of(points, feature_share=kept.feature_share, **how)
-        found = found.kept()
+            search = HyperparameterSearch.of(points, feature_share=kept.feature_share, **how)
+        search = search.kept()
         if not (leaves_out or same_fits):
-            return found, None
-        latents = [each.scored().latent for each in found.points]
-        parts = [class_probability(likelihood, each) for each in latents]
-        return found, normalised(np.tensordot(found.weights, np.stack(parts), axes=1))
+            return search, None
+        latents = [point.scored().latent for point in search.points]
+        parts = [class_probability(likelihood, latent) for latent in latents]
+        return search, normalised(np.tensordot(search.weights, np.stack(parts), axes=1))
 
     # --- what is fitted ------------------------------------------------------------------------
 
@@ -255,7 +249,7 @@ class Modes(Estimation):
         free = model._chooses_width or not model._has_width or self.averages
         asked = isinstance(self.scale, str) or (self.scale is None and free)
         moves = {"width": model._chooses_width, "scale": self.is_default and asked}
-        return tuple(name for name, each in moves.items() if each)
+        return tuple(name for name, moved in moves.items() if moved)
 
     @property
     @override
@@ -339,5 +333,5 @@ from_bottom_up = partial(BottomUp.of, hyperprior=None, scale=None)
 
 def automatic(model: KernelClassifier) -> Modes:
     """Return an average where there is something to average over, else one mode."""
-    one = Modes.of(model)
-    return replace(one, averages=bool(one.chosen) and model._width_rule != "em")
+    mode = Modes.of(model)
+    return replace(mode, averages=bool(mode.chosen) and model._width_rule != "em")

@@ -48,7 +48,7 @@ class MPCVMClassifier(KernelClassifier):
         for each feature, see `PCVMClassifier`; ``"shared"`` chooses one with the scale by leave-one-out;
         under an improper hyperprior and from the bottom up as ``"cv"``, which takes, of nine, that of
         the smallest cross-validated log loss. ``"evidence"`` and ``"validity"`` take the one with the best
-        score of `select_width`, summed over the classes, each against the rest: a fit for each class and
+        score of `select`, summed over the classes, each against the rest: a fit for each class and
         width. Standardise columns of different units first.
     basis : "auto", None, int or (array_like, array_like)
         Centres of the basis functions: None is all training rows; a number so many of them, chosen by
@@ -112,9 +112,8 @@ class MPCVMClassifier(KernelClassifier):
         Iterations of the fit, as for `PCVMClassifier`.
     status_ : Status
         How the fit ended.
-    widths_, width_scores_ : ndarray, shape (n_widths,)
-        The widths that were tried, and what they were chosen by: the mean held-out log probability, as for
-        `RVMClassifier`, or the log of evidence or validity.
+    width_selection_
+        As for `PCVMClassifier`.
 
     References
     ----------
@@ -208,7 +207,7 @@ class MRVMClassifier(KernelClassifier):
         Of a posterior only, as for `PCVMClassifier`.
     projection_
         Of a submodel that `project` chose.
-    widths_, width_scores_ : ndarray, shape (n_widths,)
+    width_selection_
         As for `MPCVMClassifier`.
 
     References

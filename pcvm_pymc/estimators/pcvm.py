@@ -23,27 +23,13 @@ def drawn(model: Any) -> base.Estimation:
     return PCVMPosterior.of(model, chooser=Modes.of(model, options=None, **scale))
 
 
-def projected(dense: Any) -> Any:
-    """Return an estimation that is projected onto few vectors where the arguments ask for it."""
-
-    def estimation(model: Any) -> base.Estimation:
-        found: base.Estimation = dense(model)
-        if model.n_vectors is None and model.estimation != "projection":
-            return found
-        from pcvm_pymc.estimators.projection import FewVectors  # not for most fits
-
-        return FewVectors.of(model, dense=found)
-
-    return estimation
-
-
 #: what a PCVM's `estimation` names
 ESTIMATIONS: dict[str, Any] = {
-    "auto": projected(automatic),
-    "average": projected(partial(Modes.of, averages=True)),
+    "auto": automatic,
+    "average": partial(Modes.of, averages=True),
     "em": Modes.of,
-    "projection": projected(automatic),
-    "posterior": projected(drawn),
+    "projection": automatic,
+    "posterior": drawn,
     "bottom-up": from_bottom_up,
 }
 
@@ -74,7 +60,7 @@ class PCVMClassifier(KernelClassifier):
           ``"shared"``.
         - ``"shared"`` chooses one, with the scale, by leave-one-out (`select`); under an improper hyperprior
           and from the bottom up by cross-validation.
-        - ``"cv"``, ``"evidence"`` and ``"validity"`` choose it by the scores of `select_width`.
+        - ``"cv"``, ``"evidence"`` and ``"validity"`` choose it by the scores of `select`.
         - ``"em"`` maximises the posterior over it within EM.
     basis : "auto", None, int or (array_like, array_like)
         Centres of the basis functions: None is all training rows; a number so many of them, chosen by
@@ -206,8 +192,8 @@ class PCVMClassifier(KernelClassifier):
         of several widths; 0 where few vectors were found by projection.
     status_ : Status
         How the fit ended; an empty model predicts by its bias alone.
-    width_selection_ : WidthSelection
-        Scores of the candidates, where the width is chosen by one of the scores of `select_width`.
+    width_selection_ : HyperparameterSearch
+        Widths that were tried and their scores, where the width is chosen by folds, evidence or validity.
     projection_ : Projection
         Path, scores and choice, where there is one.
     vector_widths_ : ndarray, shape (n_relevance,) or (n_relevance, n_features)

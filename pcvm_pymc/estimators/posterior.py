@@ -176,20 +176,20 @@ class Posterior(Estimation):
         diagnostics = run_until_agreed(kernels, weights, chains)
         parts = []
         for kernel, share, n, of_kernel in zip(kernels, weights, shares, chains, strict=True):
-            values = [each.values(n) for each in of_kernel]
-            weight, bias = (np.concatenate([each[k] for each in values], axis=-1) for k in (0, 1))
+            values = [chain.values(n) for chain in of_kernel]
+            weight, bias = (np.concatenate([pair[k] for pair in values], axis=-1) for k in (0, 1))
             # of rows whose noise is known that of new ones is not
             scales = unit**2 * values[0].rate, unit * values[0].noise * (data.noise is None)
             drawn = Values(unit * weight, middle + unit * bias, *scales)
             parts.append(Component(kernel, share, drawn, joint_statistics(of_kernel, n)))
-        return parts, diagnostics, max(each.n_iter for part in chains for each in part)
+        return parts, diagnostics, max(chain.n_iter for part in chains for chain in part)
 
     @override
     def arguments(self) -> set[str]:
-        found = {each.name for each in fields(self)}
+        names = {argument.name for argument in fields(self)}
         if self.model._width_rule in (*CHOSEN, "evidence"):  # else nothing is fitted
-            found |= self.chooser.arguments()
-        return found - {"scale"}  # which the posterior learns
+            names |= self.chooser.arguments()
+        return names - {"scale"}  # which the posterior learns
 
     @override
     def check(self, in_chunks: bool) -> None:
@@ -217,8 +217,8 @@ class Posterior(Estimation):
         basis = model.basis if isinstance(model.basis, str) else model._resolved_basis(len(data.X))
         given = isinstance(basis, tuple) or isinstance(model._kernel_at(1.0), FeatureColumns)
         if given:  # with signs, or classes; or columns
-            found: Centres = model._centres(data, basis)
-            return found
+            centres: Centres = model._centres(data, basis)
+            return centres
         if isinstance(model._kernel, Precomputed):  # which has no means
             basis = MEANS if isinstance(basis, str) else basis
             basis = None if basis is None else min(basis, len(data.X))
@@ -259,8 +259,8 @@ class PCVMPosterior(Posterior):
         if sign is None:
             prior = Hyperprior.learned(Phi, None, latent_size=2.0 * LATENT_SIZE)
             return replace(prior, e=5.0, f=1.0)
-        each = [Hyperprior.learned(Phi, one) for one in sign.reshape(len(sign), -1).T]
-        return replace(each[0], d=float(np.mean([one.d for one in each])))
+        priors = [Hyperprior.learned(Phi, column) for column in sign.reshape(len(sign), -1).T]
+        return replace(priors[0], d=float(np.mean([prior.d for prior in priors])))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,16 +286,16 @@ class ProcessDraws(Posterior):
         factors = WIDTH_FACTORS if isinstance(self.model.width, str) else np.ones(1)
         at = [kernels[0].with_width(kernels[0].width * factor) for factor in factors]
         bases = ((kernel(data.X, points), kernel(points, points)) for kernel in at)
-        each = [ProcessPosterior.of(*basis, *of_rows) for basis in bases]
-        density = np.array([logsumexp(one.log_density) for one in each])
+        processes = [ProcessPosterior.of(*basis, *of_rows) for basis in bases]
+        density = np.array([logsumexp(process.log_density) for process in processes])
         shares, parts = softmax(density - 0.5 * np.log(factors) ** 2), []  # log-normal widths
         sizes = rng.multinomial(draws, shares)
-        for kernel, one, share, n in zip(at, each, shares, sizes, strict=True):
+        for kernel, process, share, n in zip(at, processes, shares, sizes, strict=True):
             if n:
-                weight, bias, amplitude, noise = one.draws(N_CHAINS * n, rng)
+                weight, bias, amplitude, noise = process.draws(N_CHAINS * n, rng)
                 scales = unit**2 * amplitude, unit * noise * (data.noise is None)
                 values = Values(unit * weight[:, :, None], middle + unit * bias[:, None], *scales)
-                parts.append(Component(kernel, float(share), values, {}, one.root))
+                parts.append(Component(kernel, float(share), values, {}, process.root))
         return parts, (1.0, max(N_CHAINS * draws, LEAST_ESS)), draws
 
 

@@ -61,20 +61,20 @@ class Predictor:
 
     def interval(self, X: Array, probability: float, data: TrainingData | None) -> Array:
         """Return equal-tailed intervals of class probabilities, shape (n_new, n_classes, 2)."""
-        mixture, found = self.posterior(data), []
+        mixture, intervals = self.posterior(data), []
         for rows in gen_batches(len(X), _INTERVAL_ROWS):
             parts = [LatentNormal(share, *moments(X[rows])) for share, moments in mixture]
-            found.append(probability_interval(self.likelihood, parts, probability))
-        return np.concatenate(found)
+            intervals.append(probability_interval(self.likelihood, parts, probability))
+        return np.concatenate(intervals)
 
     def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
         """Return the parts of the latent function's posterior, a mixture of normals, with their weights.
 
         Raise for one mode: 89 % intervals of the normal posterior around it covered only 51 to 86 %.
         """
-        found = "the fit is one mode or a few vectors; a normal posterior around it is too narrow"
+        fault = "the fit is one mode or a few vectors; a normal posterior around it is too narrow"
         average = "an average of modes, a PCVM's (hyperprior='default', estimation='average')"
-        raise ValueError(f"{found}; needed {average}, or estimation='posterior'")
+        raise ValueError(f"{fault}; needed {average}, or estimation='posterior'")
 
 
 @dataclass(frozen=True)
@@ -159,19 +159,19 @@ class Average(Predictor):
 
     def probability(self, X: Array) -> Array:
         """Return averaged class probabilities."""
-        parts = (each.probability(X) for each in self.modes)
+        parts = (mode.probability(X) for mode in self.modes)
         return normalised(sum(w * part for w, part in zip(self.weights, parts, strict=True)))
 
     def log_probability(self, X: Array) -> Array:
         """Return logarithms of averaged class probabilities, exact in the tails."""
-        parts = np.stack([each.log_probability(X) for each in self.modes])
+        parts = np.stack([mode.log_probability(X) for mode in self.modes])
         return log_normalised(log_average(parts, self.weights[:, None, None]))
 
     def posterior(self, data: TrainingData | None) -> list[tuple[float, Moments]]:
         """Return the normal posteriors around the modes."""
         if data is None:
             raise ValueError("the rows went in chunks; needed an average of rows in memory")
-        return [(w, each.normal(data)) for w, each in zip(self.weights, self.modes, strict=True)]
+        return [(w, mode.normal(data)) for w, mode in zip(self.weights, self.modes, strict=True)]
 
 
 def fitted_at(candidate: Candidate) -> EMResult:
@@ -182,8 +182,8 @@ def fitted_at(candidate: Candidate) -> EMResult:
 
 def modes_of(formulation: Formulation, candidates: Sequence[Candidate]) -> list[Mode]:
     """Return fitted candidates as modes, whose centres are in memory once."""
-    results = [fitted_at(each) for each in candidates]
-    every = np.unique(np.concatenate([each.support for each in results]))
+    results = [fitted_at(candidate) for candidate in candidates]
+    every = np.unique(np.concatenate([result.support for result in results]))
     points = formulation.centres.points[every]
     modes = []
     for candidate, result in zip(candidates, results, strict=True):

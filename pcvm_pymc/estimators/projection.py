@@ -174,11 +174,11 @@ class Projection:
         path, reference, n_basis = self.path, self.reference, len(self.reference.centres)
         weight = np.stack([path.dense_weight(i, n_basis) for i in range(len(path.sizes))])
         scores = {"elpd": self.elpd, "elpd_se": self.elpd_se, "difference_se": self.difference_se}
-        each = ("class",) if weight.ndim == 3 else ()
+        of_class = ("class",) if weight.ndim == 3 else ()
         projection = xr.Dataset(
             {
-                "weight": (("size", "basis", *each), weight),
-                "bias": (("size", *each), path.bias),
+                "weight": (("size", "basis", *of_class), weight),
+                "bias": (("size", *of_class), path.bias),
                 "kl": ("size", path.kl),
                 **{name: ("size", value) for name, value in scores.items()},
                 "reference_elpd": self.reference_elpd,
@@ -190,11 +190,11 @@ class Projection:
         of_features = ("feature",) if np.ndim(reference.width) else ()
         data = {
             "centres": (("basis", "feature"), reference.centres.points),
-            "probability": (("obs", *each), reference.probability),
+            "probability": (("obs", *of_class), reference.probability),
             name: (of_features, reference.width),
-            "signs": (("basis", *each), reference.centres.sign),
+            "signs": (("basis", *of_class), reference.centres.sign),
             "basis_width": (("basis", *of_features), reference.basis_width),
-            "held_out": (("obs", *each), reference.held_out),
+            "held_out": (("obs", *of_class), reference.held_out),
         }
         known = xr.Dataset({name: pair for name, pair in data.items() if pair[1] is not None})
         tree = xr.DataTree.from_dict({"projection": projection, "constant_data": known})
@@ -287,21 +287,21 @@ class FewVectors(Estimation):
         size, folds = self.n_vectors or "auto", self.cv
         if data.splits is not None:
             folds = data.folds(folds, dense.rng, once=True)
-        found = project_reference(
+        projection = project_reference(
             reference_of(self.model, data, dense.formulation.centres, dense.held_out),
             size=size if size == "auto" else min(size, len(dense.formulation.centres)),
             cv=folds if dense.held_out is None else None,
             em_options=dense.formulation.options,
             random_state=dense.rng,
         )
-        set_projection(self.model, found)
+        set_projection(self.model, projection)
 
 
 def reference_of(
     model: Any, data: TrainingData, centres: Centres, held_out: Array | None
 ) -> Reference:
     """Return a fitted classifier as a reference; with held-out probabilities it is an average."""
-    probability, one = model._predictor_.probability(data.X), model._likelihood_.n_scores == 1
+    probability, one_score = model._predictor_.probability(data.X), model._likelihood_.n_scores == 1
     width, search = model.width_, vars(model).get("selection_")
     if search is not None and search.kernels:  # vectors are of the first kernel
         width = search.of_kernel(as_kernel(model._kernel).name).best.width
@@ -310,7 +310,7 @@ def reference_of(
         data.label,
         model.classes_,
         centres,
-        probability[:, 1] if one and held_out is None else probability,
+        probability[:, 1] if one_score and held_out is None else probability,
         kernel=model._kernel,
         width=width,
         hyperprior=vars(model).get("hyperprior_", Hyperprior.plug_in()),

@@ -120,8 +120,8 @@ class RVMClassifier(KernelClassifier):
         The same, learned from the rows outside each fold: how sure it is; no rows where none was learned.
     covariance_ : ndarray, shape (n_relevance + 1, n_relevance + 1)
         Of the weights and, last, the bias (Laplace's approximation); two classes only.
-    widths_, width_scores_ : ndarray, shape (n_widths,)
-        Those tried, and what they were chosen by; two classes only. With ``"auto"`` the mean held-out log
+    width_selection_ : HyperparameterSearch
+        Widths that were tried and their ``scores``; two classes only. With ``"auto"`` the mean held-out log
         density; a width behind the best is refitted no more (its score: the best's less that difference).
     machines_ : list of RVMClassifier
         One for each class against the rest; none for two classes.
@@ -263,8 +263,8 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         transitions of each chain.
     status_ : Status
         How the fit ended.
-    widths_, width_scores_ : ndarray, shape (n_widths,)
-        The widths that were tried, and what they were chosen by, as for `RVMClassifier`.
+    width_selection_
+        As for `RVMClassifier`.
 
     References
     ----------
@@ -321,8 +321,8 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
 
     @override
     def _likelihood(self) -> Likelihood:
-        found = named_likelihood(self.likelihood, self._system.likelihoods)
-        return found if self.noise is None else found.with_noise(self.noise)
+        likelihood = named_likelihood(self.likelihood, self._system.likelihoods)
+        return likelihood if self.noise is None else likelihood.with_noise(self.noise)
 
     @property
     @override
@@ -429,11 +429,11 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         check_flag("return_std", return_std)
         new = self._inputs(X)
         moments = [self._predictor_.moments(new[rows]) for rows in gen_batches(len(new), _ROWS)]
-        mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
+        mean, variance = (np.concatenate(parts) for parts in zip(*moments, strict=True))
         mean, variance = self._likelihood_.with_noise(self.noise_).target_moments(mean, variance)
         if return_std and "_process_" in vars(self):
             parts = [self._process_.moments(new[rows]) for rows in gen_batches(len(new), _ROWS)]
-            of_process, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
+            of_process, variance = (np.concatenate(batches) for batches in zip(*parts, strict=True))
             variance += (of_process - mean) ** 2  # the mean is the machine's, not the process's
         return (mean, np.sqrt(variance)) if return_std else mean
 

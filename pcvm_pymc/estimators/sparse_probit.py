@@ -48,21 +48,22 @@ class SparseMode(Estimation):
             few, most = model._search_rows(data, rng, in_chunks=formulation.rows is not None)
         choice = choose(self, few, rng, most=most)
         choice.publish(model)
-        width = choice.best.width
+        width = choice.search.best.width
         problem, results = self.solved(formulation, width)
 
         # what a user reads
         mode = self.mode(formulation, width, results)
         model._predictor_, model._likelihood_ = mode, formulation.likelihood
-        model.prior_, model.coef_ = problem.hyperprior, np.stack([one.weight for one in results])
+        model.prior_ = problem.hyperprior
+        model.coef_ = np.stack([result.weight for result in results])
         weight: Array = model.coef_[0] if len(results) == 1 else model.coef_.T
-        model.selected_ = model._set_vectors(data, formulation.centres, weight, mode.bias, width)
-        model._kernel_ = mode.kernel
+        model.selected_ = np.flatnonzero(weight.reshape(len(weight), -1).any(axis=1))
+        model.weight_, model.bias_ = weight[model.selected_].T, mode.bias
         if model._on_kernels:
+            model._set_vectors(data, formulation.centres, weight, mode.bias, width)
+            model._kernel_ = mode.kernel
             model._set_widths(width, choice.metric)
-        else:  # there are no vectors
-            del model.support_, model.relevance_vectors_, model.width_, model._kernel_
-        model.log_posterior_ = sum(one.log_posterior for one in results)
+        model.log_posterior_ = sum(result.log_posterior for result in results)
         model._set_fit("EM", results)
 
     @override
@@ -93,8 +94,8 @@ class SparseMode(Estimation):
         """Return the modes of several classes as one."""
         weight, bias = results[0].weight, results[0].bias
         if len(results) > 1:
-            weight = np.column_stack([one.weight for one in results])
-            bias = np.array([one.bias for one in results])
+            weight = np.column_stack([result.weight for result in results])
+            bias = np.array([result.bias for result in results])
         both = replace(results[0], weight=weight, bias=bias)
         return modes_of(formulation, [Candidate({"width": width, "scale": 1.0}, result=both)])[0]
 

@@ -73,8 +73,8 @@ class TrainingData:
         if self.weight is None:
             return self
         given = np.flatnonzero(self.weight)
-        found = replace(self.some(given), given=given)
-        return replace(found, weight=None) if (self.weight[given] == 1.0).all() else found
+        data = replace(self.some(given), given=given)
+        return replace(data, weight=None) if (self.weight[given] == 1.0).all() else data
 
     def merged(self) -> "TrainingData":
         """Return copies of a row (see `copied_rows`) once, with the sum of their weights.
@@ -97,10 +97,10 @@ class TrainingData:
         elif len(first) == len(rows):
             return self
         given = first if self.given is None else self.given[first]
-        found = replace(self.some(first), given=given, copies=copies)
+        data = replace(self.some(first), given=given, copies=copies)
         if len(first) == len(rows):
-            return found
-        return replace(found, weight=np.bincount(copies, self.weight).astype(float))
+            return data
+        return replace(data, weight=np.bincount(copies, self.weight).astype(float))
 
     def of_all(self, values: Array) -> Array:
         """Return values of the rows for all that were given and count, one of each copy."""
@@ -138,9 +138,9 @@ class TrainingData:
         if rows is None:
             return self
         names = ("weight", "groups", "noise", "splits")
-        each = {name: vars(self)[name] for name in names}
-        found: dict[str, Any] = {n: None if e is None else e[rows] for n, e in each.items()}
-        return TrainingData(self.X[rows], self.label[rows], encoding=self.encoding, **found)
+        columns = {name: vars(self)[name] for name in names}
+        some: dict[str, Any] = {n: None if e is None else e[rows] for n, e in columns.items()}
+        return TrainingData(self.X[rows], self.label[rows], encoding=self.encoding, **some)
 
     def folds(self, cv: Any, rng: Any, *, of_labels: bool = True, once: bool = False) -> list[Fold]:
         """Return the folds that were given, or as many as `inner_folds` makes.
@@ -154,18 +154,18 @@ class TrainingData:
         if self.splits is None:
             X = None if of_labels else self.X
             return inner_folds(self.label, cv or FOLDS, rng, X=X, groups=self.groups)
-        found = []
+        folds = []
         for k, (trains, tests) in enumerate(self.splits.T):
             kinds = self.label if of_labels else np.zeros(len(self.X))
             if not tests.any() or len(np.unique(kinds[trains])) < len(np.unique(kinds)):
                 bad = f"cv: fold {k} holds out nothing, or leaves a class without training rows"
                 raise ValueError(f"{bad}; needed rows to hold out and some of each class to fit to")
-            found.append((np.flatnonzero(trains), np.flatnonzero(tests)))
+            folds.append((np.flatnonzero(trains), np.flatnonzero(tests)))
         odd = np.flatnonzero(self.splits[:, 1].sum(axis=1) != 1)
         if once and odd.size:
             needed = "needed folds that hold out each row once, as KFold's"
             raise ValueError(f"cv holds out row {odd[0]} not once; {needed}")
-        return found
+        return folds
 
 
 def basis_for(basis: Any, X: Array, rows: Index) -> Any:
@@ -186,9 +186,9 @@ def group_numbers(groups: Any, n_obs: int) -> NDArray[np.intp] | None:
     """Return the number of each row's group; raise unless there is one for each row."""
     if groups is None:
         return None
-    found = np.asarray(groups)
-    check_shape("groups", found.shape, (n_obs,), "group for each row of X")
-    return np.unique(found, return_inverse=True)[1]
+    given = np.asarray(groups)
+    check_shape("groups", given.shape, (n_obs,), "group for each row of X")
+    return np.unique(given, return_inverse=True)[1]
 
 
 def given_splits(model: object, X: Array, y: NDArray[Any], groups: Any) -> NDArray[np.bool_] | None:
@@ -247,6 +247,6 @@ def inner_folds(
         folds = list(splitter.split(label, label, groups))
     lost = X is None and any(not members[train].any() for train, _ in folds for members in classes)
     if given is not None and (lost or not folds):
-        found = f"groups: folds of whole groups leave a class without rows ({n_folds} have it)"
-        raise ValueError(f"{found}; needed more groups of each class")
+        fault = f"groups: folds of whole groups leave a class without rows ({n_folds} have it)"
+        raise ValueError(f"{fault}; needed more groups of each class")
     return folds

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from pcvm_pymc.core.pieces.encoding import UNKNOWN
 from pcvm_pymc.core.pieces.kernels import PerCentre, Radial
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.transforms import Viewed
+from pcvm_pymc.core.pieces.transforms import TransformedKernel
 from pcvm_pymc.core.pieces.validation import check_flag, check_instance, shown
 
 #: of likelihoods that have an export: those of classes, and those of numbers
@@ -82,9 +82,9 @@ def few_vectors_of(model: Any, return_std: bool, remedy: str = "") -> FewVectors
             f"likelihood={likelihood.name!r} has no export; needed one of {LIKELIHOODS}"
         )
     width, ranks = np.asarray(kernel.width, dtype=float), {}
-    if isinstance(kernel, Viewed) and not (kernel.view.codes or len(kernel.view.without)):
-        ranks = {j: rank.line() for j, rank in kernel.view.ranks.items()}
-        kernel, centres = kernel.kernel, kernel.view(centres)
+    if isinstance(kernel, TransformedKernel) and kernel.transform.name == "ranks":
+        ranks = {j: scores.line() for j, scores in kernel.transform.ranks.items()}
+        kernel, centres = kernel.kernel, kernel.transform(centres)
     if isinstance(kernel, PerCentre):
         kernel, width = kernel.kernel, width.reshape(len(centres), -1)
     if not isinstance(kernel, Radial):

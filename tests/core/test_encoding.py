@@ -80,7 +80,7 @@ def test_a_plain_view_has_ordered_levels_as_codes_and_no_indicator_of_missing_nu
     values = np.column_stack([rng.integers(0, 4, 30), rng.integers(0, 2, 30), rng.normal(size=30)])
     values[3, 2] = NAN
     found = Encoding.of(values, [0, 1], ordered)
-    view = found.view(found(values))
+    view = found.transform(found(values))
     assert view.without == [9]
     assert len(view.codes) == len(ordered)
     for each in view.codes:

@@ -15,10 +15,17 @@ from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 
 from pcvm_pymc.core import metric
 from pcvm_pymc.core.design import latent_in_blocks
-from pcvm_pymc.core.metric import class_targets, negative_evidence, relative_widths, share_of_widths
+from pcvm_pymc.core.metric import class_targets, negative_evidence, relative_widths
 from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.kernels import RBF, Laplacian
-from pcvm_pymc.core.pieces.transforms import FEW_VALUES, Codes, NormalScores, View, Viewed, ranks_of
+from pcvm_pymc.core.pieces.transforms import (
+    FEW_VALUES,
+    Codes,
+    FeatureTransform,
+    NormalScores,
+    TransformedKernel,
+    ranks_of,
+)
 
 
 @given(SEEDS, st.integers(1, 3))
@@ -202,7 +209,7 @@ def test_columns_that_stay():
     rng = fixed_rng(2)
     few = rng.integers(0, FEW_VALUES, 200).astype(float) ** 3
     X = np.column_stack([few, rng.normal(size=200), np.ones(200), rng.exponential(size=200)])
-    found = View(ranks_of(X))
+    found = FeatureTransform(ranks_of(X))
     assert list(found.ranks) == [3]
     np.testing.assert_array_equal(found(X)[:, :3], X[:, :3])
     assert not ranks_of(X[:, :3])
@@ -212,8 +219,8 @@ def test_columns_that_stay():
 @pytest.mark.parametrize("width", [2.0, np.array([1.0, 3.0])])
 def test_a_kernel_of_ranks_is_that_of_ranked_rows(kernel, width):
     X, Z = skewed(30, 3, 2), skewed(20, 4, 2)
-    ranks = View(ranks_of(X))
-    found = Viewed(kernel, ranks).with_width(width)
+    ranks = FeatureTransform(ranks_of(X))
+    found = TransformedKernel(kernel, ranks).with_width(width)
     np.testing.assert_array_equal(found.width, width)
     expected = kernel.with_width(width)(ranks(X), ranks(Z))
     np.testing.assert_array_equal(found(X, Z), expected)
@@ -226,19 +233,19 @@ def test_codes_take_the_place_of_indicators_in_units_of_their_deviation():
     X = np.column_stack([other, 3.0 * np.eye(4)[level], other**2])
     code = np.array([0.0, 1.0, 2.0, np.nan])  # the last is a missing level, in the middle
     codes = Codes.of(np.arange(1, 5), code, X, count.astype(float))
-    found = View(codes=[codes], without=[5])(X)
+    found = FeatureTransform(codes=[codes], without=[5])(X)
     number = np.array([-1.0, 0.0, 1.0, 0.0])[level]
     spread = np.repeat(number, count).std()
     np.testing.assert_allclose(found, np.column_stack([other, number / spread]), atol=1e-12)
     unknown = np.array([[0.0, -0.7, -0.7, -0.7, -0.7, 0.0]])
-    assert View(codes=[codes], without=[5])(unknown)[0, 1] == pytest.approx(0.0)
+    assert FeatureTransform(codes=[codes], without=[5])(unknown)[0, 1] == pytest.approx(0.0)
 
 
 def test_a_kernel_of_a_view_has_the_widths_of_the_columns_that_are_kept():
     X = np.random.default_rng(6).normal(size=(20, 5))
-    view = View(codes=[Codes(np.array([1, 2]), np.array([0.5, -0.5]))], without=[4])
+    view = FeatureTransform(codes=[Codes(np.array([1, 2]), np.array([0.5, -0.5]))], without=[4])
     width = np.array([1.0, 2.0, 2.0, 3.0, 4.0])
-    found = Viewed(RBF(), view).with_width(width)
+    found = TransformedKernel(RBF(), view).with_width(width)
     columns = np.column_stack([X[:, 0], 0.5 * X[:, 1] - 0.5 * X[:, 2], X[:, 3]])
     np.testing.assert_allclose(found(X, X), RBF(np.array([1.0, 2.0, 3.0]))(columns, columns))
     assert found.name == "rbf of codes and medians"
@@ -351,34 +358,6 @@ def test_nothing_is_learned_from_constant_rows_one_feature_or_a_constant_target(
 def test_two_classes_are_one_column_and_several_indicators():
     np.testing.assert_array_equal(class_targets(np.array([-1.0, 1.0]), 2), [[-1.0], [1.0]])
     np.testing.assert_array_equal(class_targets(np.array([2, 0]), 3), [[0, 0, 1], [1, 0, 0]])
-
-
-@given(st.integers(0, 10**6), st.floats(0.0, 4.0))
-@settings(max_examples=20, deadline=None)
-def test_the_share_is_the_stacking_weight_of_rows_as_often_as_they_count(seed, penalty):
-    rng = np.random.default_rng(seed)
-    one, widths = np.log(rng.uniform(0.2, 0.9, size=(2, 50)))
-    count = rng.integers(1, 4, size=50)
-    found = share_of_widths(one, widths, count.astype(float), penalty=penalty)
-    share = np.linspace(0, 1, 2001)[:, None]
-    total = np.log((1 - share) * np.exp(one) + share * np.exp(widths)) @ count
-    assert found == pytest.approx(share[(total - penalty * share[:, 0]).argmax(), 0], abs=1e-3)
-    each = np.repeat([one, widths], count, axis=1)
-    assert found == pytest.approx(share_of_widths(*each, penalty=penalty), abs=1e-9)
-
-
-def test_the_penalty_draws_to_one_width_and_a_clear_gain_overcomes_it():
-    alike, better, impossible = np.full(40, -0.5), np.full(40, -0.2), np.full(40, -1e4)
-    assert share_of_widths(alike, alike) == 0.0
-    assert share_of_widths(alike, better) == 1.0
-    assert share_of_widths(impossible, better) == 1.0
-    assert share_of_widths(better, impossible) == 0.0
-    gain, one_lost = np.expm1(0.3), np.append(better, -1e4)  # 40 gain / (1 + s gain) = 1 / (1 - s)
-    found = share_of_widths(np.append(alike, -0.5), one_lost, penalty=0.0)
-    assert found == pytest.approx((40 * gain - 1) / (41 * gain), abs=1e-9)
-    assert share_of_widths(alike, alike + np.log(1.25), penalty=7.9) == 1.0  # .1 at one
-    just = share_of_widths(alike, alike + np.log(1.25), penalty=9.9)  # a slope of .1 at zero
-    assert just == pytest.approx(40 / 9.9 - 4)
 
 
 def test_single_precision_finds_the_same_maximum():

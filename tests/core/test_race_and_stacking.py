@@ -66,13 +66,13 @@ def counted(mean, n_folds=5, n_rows=40, spread=0.1, seed=0, weights=None, **how)
         return value[i, k]
 
     given_ = [np.ones(n_rows)] * n_folds if weights is None else weights
-    tried, scores, by_fold, _ = raced(len(mean), log_density, given_, ChoiceOptions(), **how)
+    outcome = raced(len(mean), log_density, given_, ChoiceOptions(), **how)
     ran = np.zeros((len(mean), n_folds), dtype=bool)
     ran[tuple(np.transpose(fits))] = True
-    np.testing.assert_array_equal(~np.isnan(by_fold), ran[tried])
+    np.testing.assert_array_equal(~np.isnan(outcome.by_fold), ran)
     if weights is None:
-        np.testing.assert_allclose(by_fold[ran[tried]], value.mean(axis=2)[tried][ran[tried]])
-    return tried, scores, fits, value
+        np.testing.assert_allclose(outcome.by_fold[ran], value.mean(axis=2)[ran])
+    return np.array([*outcome.scores]), np.array([*outcome.scores.values()]), fits, value
 
 
 def test_a_width_far_behind_is_dropped_and_none_beyond_it_is_tried():
@@ -121,14 +121,14 @@ def test_weights_count_as_repeated_rows(seed):
 
     wanted = raced(6, log_density, [np.ones(n) for n in count.sum(axis=1)], ChoiceOptions())
     assert again == fits
-    np.testing.assert_array_equal(tried, wanted[0])
-    np.testing.assert_allclose(scores, wanted[1])
+    assert tried.tolist() == [*wanted.scores]
+    np.testing.assert_allclose(scores, [*wanted.scores.values()])
 
 
 def test_what_cannot_be_is_out_whoever_is_best():
     value = {0: np.full(40, -np.inf), 1: np.zeros(40), 2: np.full(40, np.nan)}
-    tried, scores, *_ = raced(3, lambda i, _: value[i], [np.ones(40)] * 2, ChoiceOptions())
-    assert tried[scores.argmax()] == 1
+    scores = raced(3, lambda i, _: value[i], [np.ones(40)] * 2, ChoiceOptions()).scores
+    assert max(scores, key=scores.get) == 1
     assert scores[0] == -np.inf
 
 

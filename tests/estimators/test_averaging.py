@@ -43,7 +43,7 @@ def basis_by_hand(mode, rows):
     """Return the basis functions of a mode of several kernels."""
     name, centres = mode.kernel.name, mode.relevance_vectors
     if name.endswith(" of ranks"):
-        rows, centres = mode.kernel.view(rows), mode.kernel.view(centres)
+        rows, centres = mode.kernel.transform(rows), mode.kernel.transform(centres)
     if name.startswith("rbf"):
         return np.exp(-cdist(rows / mode.width, centres / mode.width, "sqeuclidean"))
     assert name.startswith("laplacian")

@@ -121,9 +121,7 @@ def test_single_precision_of_a_model_is_refused():
     refused("'float32' has no effect on rows in memory", pcvm.EMStep, model, options=SINGLE)
 
 
-def test_select_width_does_not_take_a_hyperprior_that_it_does_not_score():
-    with pytest.raises(ValueError, match="hyperprior was given with method='evidence'"):
-        pcvm.select_width(X, WORDS, method="evidence", hyperprior=PRIOR)
+def test_a_projection_does_not_take_a_kernel_that_a_classifier_has():
     with pytest.raises(ValueError, match="kernel='rbf' was given with a classifier"):
         pcvm.project(PCVM(width=1.2).fit(X, WORDS), X, WORDS, kernel="rbf", size=2)
 
@@ -156,10 +154,10 @@ def test_a_likelihood_is_used_for_fit_width_and_probabilities(likelihood):
     np.testing.assert_allclose(model.predict_proba(X)[:, 0], expit(-latent), atol=1e-14)
     auto = PCVM(likelihood=likelihood, width="cv", random_state=0).fit(X, WORDS)
     rng = np.random.default_rng(0)
-    found = pcvm.select_width(X, WORDS, likelihood=likelihood, random_state=rng)
-    np.testing.assert_array_equal(auto.width_selection_.log_loss, found.log_loss)
-    probit = pcvm.select_width(X, WORDS, random_state=np.random.default_rng(0))
-    assert (found.log_loss != probit.log_loss).all()
+    found = pcvm.select(X, WORDS, by="cv", likelihood=likelihood, random_state=rng)
+    np.testing.assert_array_equal(auto.width_selection_.scores, found.scores)
+    probit = pcvm.select(X, WORDS, by="cv", random_state=np.random.default_rng(0))
+    assert found.scores.max() != probit.scores.max()
     for method in ("evidence", "validity"):
         other = PCVM(likelihood=likelihood, width=method).fit(X, WORDS)
         assert np.isfinite(other.width_selection_.scores).all()
@@ -226,7 +224,7 @@ def test_an_outlier_pulls_less_under_heavy_tails():
     _, std = heavy.predict([[100.0]], return_std=True)
     assert std[0] == pytest.approx(np.sqrt(heavy.covariance_[-1, -1] + 3 * heavy.noise_**2))
     several = pcvm.RVMRegressor(likelihood="student-t", cv=3).fit(X, y)
-    assert np.isfinite(several.width_scores_).all()
+    assert np.isfinite(several.width_selection_.scores).all()
     some = clone(heavy).set_params(memory_limit=1e6).fit(X, y)
     np.testing.assert_allclose(some.predict(X), heavy.predict(X), rtol=1e-8, atol=1e-8)
     with pytest.raises(ValueError, match="star=True needs likelihood='normal'; found 'student-t'"):

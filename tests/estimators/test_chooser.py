@@ -1,6 +1,7 @@
 """Candidates: a grid that grows where held-out densities are high, several kernels, and their fits."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.core.stacking import stacking_weights
 from pcvm_pymc.estimators import formulation
 from pcvm_pymc.estimators.candidates import AXES, ChoiceOptions, HyperparameterSearch, Space, grow
-from pcvm_pymc.estimators.chooser import kernels_of, score_of_rows
+from pcvm_pymc.estimators.chooser import kernels_of, share_of_widths
 from pcvm_pymc.estimators.formulation import Formulation
+from pcvm_pymc.estimators.scoring import score_of_rows
 from pcvm_pymc.estimators.training import TrainingData
 
 N = 60
@@ -120,7 +122,7 @@ def test_kept_points_are_the_heaviest_first():
 def test_a_point_is_the_mode_of_its_problem(monkeypatch):
     monkeypatch.setitem(formulation.ROUGH, "leave-one-out", 0.0)  # fits to convergence
     known = problems()
-    grid, score = middle(known), score_of_rows(known.for_many_widths())
+    grid, score = middle(known), partial(score_of_rows, known.for_many_widths())
     near = score(grid.candidate((0, 0)), None)
     point = score(grid.candidate((1, 1)), near)
     X, label = blobs(N, seed=1)
@@ -128,6 +130,16 @@ def test_a_point_is_the_mode_of_its_problem(monkeypatch):
     np.testing.assert_allclose(point.result.latent, alone.latent, atol=1e-4)
     assert point.width == pytest.approx(1.65 * near.width)
     assert point.scale == pytest.approx(np.sqrt(10.0))
+
+
+def test_widths_per_feature_must_overcome_their_penalty():
+    alike, better, options = np.full(40, -0.5), np.full(40, -0.2), ChoiceOptions()
+    assert share_of_widths(alike, alike, options) == pytest.approx(1.0 / (1.0 + np.exp(3.0)))
+    assert share_of_widths(alike, alike, options) < options.grown_weight
+    assert share_of_widths(alike, better, options) > 0.999
+    assert share_of_widths(better, np.full(40, -1e4), options) == 0.0
+    even = share_of_widths(alike, alike + 3.0 / 40.0, options)
+    assert even == pytest.approx(0.5)
 
 
 def skewed(n, seed, d=2):

@@ -152,11 +152,8 @@ WIDTH_CASES = [
 def test_a_width_is_chosen_on_a_part_of_the_rows(model, data):
     rows, y = DATA[data]
     model.set_params(memory_limit=1e6, random_state=0).fit(rows, y)
-    tried = getattr(model, "widths_", None)
-    if tried is None:
-        points = getattr(model, "selection_", None)
-        tried = model.width_selection_.widths if points is None else points.widths
-    assert model.width_ in tried
+    name = "width_selection_" if hasattr(model, "width_selection_") else "selection_"
+    assert model.width_ in getattr(model, name).widths
     assert model.score(rows, y) > 0.6
 
 
@@ -164,7 +161,7 @@ def test_a_width_of_relevance_vectors_is_chosen_on_some_rows(monkeypatch):
     monkeypatch.setattr(base, "WIDTH_ROWS", 40)
     rows, label, weight = X[:80], LABEL[:80], 1.0 + np.arange(80) % 2
     model = RVM(width="evidence", memory_limit=2e5).fit(rows, label, sample_weight=weight)
-    assert model.width_ in model.widths_
+    assert model.width_ in model.width_selection_.widths
     whole = RVM(width=model.width_).fit(rows, label, sample_weight=weight)
     assert model.log_evidence_ == pytest.approx(whole.log_evidence_, abs=1e-8)
 

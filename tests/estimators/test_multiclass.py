@@ -56,9 +56,9 @@ def test_the_width_is_that_of_the_smallest_log_loss(estimator):
     options = pcvm.EMOptions(max_iter=30, tol=1e-4) if by_em else quick
     given = {"width": "shared", "random_state": 0, "cv": 3, "options": options}
     model = clone(estimator).set_params(**given).fit(X[:36], Y[:36])
-    assert model.width_ == model.widths_[model.width_scores_.argmax()]
-    assert np.isfinite(model.width_scores_).all()
-    assert -model.width_scores_.max() < np.log(3)
+    assert model.width_ == model.width_selection_.width
+    assert np.isfinite(model.width_selection_.scores).all()
+    assert -model.width_selection_.scores.max() < np.log(3)
 
 
 @not_converged
@@ -68,9 +68,9 @@ def test_the_width_is_that_of_the_best_sum_over_classes(kind, method):
     some, label = X[:60], CLASS[:60]
     given = {"estimation": "bottom-up", "options": pcvm.BottomUpOptions(max_iter=400)}
     model = kind(width=method, basis=20, **given).fit(some, Y[:60])
-    assert model.width_ == model.widths_[model.width_scores_.argmax()]
+    assert model.width_ == model.width_selection_.width
     rows = choose_rows(some, label, 20, random_state=0)
-    width, centres, wanted = model.widths_[3], X[rows], 0.0
+    width, centres, wanted = model.width_selection_.widths[3], X[rows], 0.0
     Phi = RBF(width)(some, centres)
     for c in range(3):
         one, sign = (np.where(each == c, 1.0, -1.0) for each in (label, label[rows]))
@@ -82,7 +82,7 @@ def test_the_width_is_that_of_the_best_sum_over_classes(kind, method):
         else:
             binary = Problem(Phi, one, sign, pcvm.Hyperprior.jeffreys(), width=width)
             wanted += pcvm_validity(some, binary, fit_em(binary), centres=centres).log_validity
-    assert model.width_scores_[3] == pytest.approx(wanted, abs=1e-9)
+    assert model.width_selection_.scores[3] == pytest.approx(wanted, abs=1e-9)
 
 
 def test_given_bases():

@@ -95,16 +95,15 @@ def test_columns_of_a_table_are_its_rows_in_their_order(container, names):
     refused(words, pcvm.select, table.iloc[turned], LABEL[turned], **how)
 
 
-@pytest.mark.parametrize("method", ["loo", "cv"])
-def test_select_chooses_the_scale_alone(method):
-    how = {"over": ("scale",), "method": method, "random_state": 0}
+def test_select_chooses_the_scale_alone():
+    how = {"over": ("scale",), "random_state": 0}
     found = pcvm.select(K, LABEL, kernel="precomputed", **how)
     expected = pcvm.select(X, LABEL, width=WIDTH, **how)
     np.testing.assert_allclose(found.log_loss, expected.log_loss, atol=1e-9)
     np.testing.assert_array_equal(found.scales, expected.scales)
-    words = "with a kernel that has no width; needed over=.'scale',.|has no width; select"
-    for chooses in (pcvm.select, pcvm.select_width):
-        refused(words, chooses, K, LABEL, kernel="precomputed")
+    words = "kernel='precomputed', which has no width; needed over=.'scale',.|has no width; select"
+    for by in ("loo", "cv"):
+        refused(words, pcvm.select, K, LABEL, kernel="precomputed", by=by)
 
 
 def test_folds_of_scikit_learn_take_rows_and_columns():

@@ -21,8 +21,10 @@ x, y = sinc(60, end=6.0)
 def test_width_of_the_highest_score(method):
     X, label = blobs(60, seed=1)
     model = RVMClassifier(width=method).fit(X, label)
-    assert model.width_ == model.widths_[model.width_scores_.argmax()]
-    for width, score in zip(model.widths_, model.width_scores_, strict=True):
+    assert model.width_ == model.width_selection_.width
+    for width, score in zip(
+        model.width_selection_.widths, model.width_selection_.scores, strict=True
+    ):
         problem = EvidenceProblem(as_kernel("rbf", width)(X, X), label, "logit")
         result = fit_rvm(problem, options=EvidenceOptions(tol=1e-3))
         validity = rvm_validity(X, problem, result, kernel=as_kernel("rbf", width)).log_validity
@@ -32,11 +34,11 @@ def test_width_of_the_highest_score(method):
 def test_one_width_is_chosen_on_held_out_rows():
     X, label = blobs(60, seed=1)
     model = RVMClassifier(width="shared", random_state=3).fit(X, label)
-    assert model.width_ == model.widths_[model.width_scores_.argmax()]
+    assert model.width_ == model.width_selection_.width
     again = RVMClassifier(width="shared", random_state=3).fit(X, label)
-    np.testing.assert_array_equal(again.width_scores_, model.width_scores_)
-    assert (model.width_scores_ < 0).all()
-    assert model.width_scores_.max() > np.log(0.5)
+    np.testing.assert_array_equal(again.width_selection_.scores, model.width_selection_.scores)
+    assert (model.width_selection_.scores < 0).all()
+    assert model.width_selection_.scores.max() > np.log(0.5)
 
 
 @pytest.mark.parametrize("link", ["logit", "probit"])
@@ -125,7 +127,7 @@ def test_a_process_needs_the_rbf_and_normal_noise_and_a_spline_has_no_width():
             RVMRegressor(std="process", **options).fit(x, y)
     model = RVMRegressor(kernel="linear-spline").fit(x, y)
     assert not hasattr(model, "_process_")
-    assert not hasattr(model, "widths_")
+    assert not hasattr(model, "width_selection_")
     assert 0.06 < model.noise_ < 0.14
 
 

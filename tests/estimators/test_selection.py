@@ -1,11 +1,11 @@
-"""Choices of width and scale: `select_width` and `select`."""
+"""Choices of width and scale: `select`."""
 
 import numpy as np
 import pytest
 from problems import banana, blobs, laplacian, linear, refused
 from sklearn.datasets import load_iris
 
-from pcvm_pymc import Hyperprior, PCVMClassifier, RVMClassifier, plots, select, select_width
+from pcvm_pymc import PCVMClassifier, RVMClassifier, plots, select
 from pcvm_pymc.core.em import fit_em
 from pcvm_pymc.core.evidence import EvidenceOptions
 from pcvm_pymc.core.pieces.kernels import as_kernel, median_distance
@@ -19,117 +19,116 @@ def test_the_scores_are_those_of_refits_without_the_held_out_rows():
     from sklearn.model_selection import StratifiedKFold
 
     X, label = blobs(40, seed=70)
-    found = select_width(X, label, widths=[0.7, 1.5], cv=4, random_state=5)
+    found = select(X, label, by="cv", widths=[0.7, 1.5], cv=4, random_state=5)
     seed = int(np.random.default_rng(5).integers(2**31))
     folds = StratifiedKFold(4, shuffle=True, random_state=seed).split(X, label)
+    loss = found.fold_log_loss
     for j, (train, test) in enumerate(folds):
         for i, width in enumerate((0.7, 1.5)):
+            if loss.mask[i, j]:  # it had dropped out
+                continue
             model = PCVMClassifier(width=width).fit(X[train], label[train])
             wanted = -log_ndtr(label[test] * model.decision_function(X[test])).mean()
-            assert found.log_loss[i, j] == pytest.approx(wanted, abs=2e-4)  # ranked, not polished
-    assert found.width == found.widths[found.log_loss.mean(axis=1).argmin()]
+            assert loss[i, j] == pytest.approx(wanted, abs=2e-4)  # ranked, not polished
+    assert not loss.mask[found.scores.argmax()].any()
+    assert found.width == found.widths[found.scores.argmax()]
+    assert found.method == "cv"
+    np.testing.assert_array_equal(found.log_loss, -found.scores)
 
 
 def test_evidence_is_that_of_the_probit_rvm_at_each_width():
     X, label = blobs(50, seed=76)
-    found = select_width(X, label, method="evidence", widths=[0.3, 1.0, 3.0])
+    found = select(X, label, by="evidence", widths=[0.3, 1.0, 3.0])
     for width, score in zip(found.widths, found.scores, strict=True):
         machine = RVMClassifier(width=width, link="probit", options=EvidenceOptions(tol=1e-3))
         assert score == pytest.approx(machine.fit(X, label).log_evidence_)
     assert found.width == found.widths[found.scores.argmax()]
+    assert np.isnan(found.log_loss).all()
+    assert f"log evidence {found.scores.max():.4f}" in repr(found)
 
 
-@pytest.mark.parametrize("hyperprior", [Hyperprior.plug_in(), Hyperprior.jeffreys()])
+@pytest.mark.parametrize("hyperprior", ["plug_in", "jeffreys"])
 def test_validity_is_that_of_the_map_at_each_width(hyperprior):
     X, label = blobs(50, seed=77)
-    found = select_width(X, label, method="validity", widths=[0.3, 1.0, 3.0], hyperprior=hyperprior)
+    model = PCVMClassifier(width="validity", hyperprior=hyperprior).fit(X, label)
+    found, prior = model.width_selection_, model.hyperprior_
     for width, score in zip(found.widths, found.scores, strict=True):
-        problem = Problem(as_kernel("rbf", width)(X, X), label, label, hyperprior, width=width)
+        problem = Problem(as_kernel("rbf", width)(X, X), label, label, prior, width=width)
         assert score == pcvm_validity(X, problem, fit_em(problem)).log_validity
-    assert found.width == found.widths[found.scores.argmax()]
+    assert found.width == found.widths[found.scores.argmax()] == model.width_
 
 
-@pytest.mark.parametrize("method", ["cv", "evidence", "validity", "em"])
-def test_the_unit_of_the_inputs_carries_over_to_the_width(method):
+@pytest.mark.parametrize("by", ["cv", "evidence", "validity"])
+def test_the_unit_of_the_inputs_carries_over_to_the_width(by):
     X, label = blobs(40, seed=78)
-    units, how = (X, X / 0.3048), {"method": method, "random_state": 0}
-    metres, feet = (select_width(Z, label, **how).width for Z in units)
+    units, how = (X, X / 0.3048), {"by": by, "random_state": 0}
+    metres, feet = (select(Z, label, **how).width for Z in units)
     assert feet == pytest.approx(metres / 0.3048, rel=1e-3)
 
 
 def test_a_picture_of_all_criteria():
     X, label = blobs(40, seed=79)
-    widths = [0.5, 1.0, 2.0]
-    found = {
-        method: select_width(X, label, method=method, widths=widths, random_state=0)
-        for method in ("cv", "evidence", "validity", "em")
-    }
-    figure = plots.plot_width_criteria(found.values())
+    methods = "cv", "evidence", "validity"
+    how = {"widths": [0.5, 1.0, 2.0], "random_state": 0}
+    found = [select(X, label, by=method, **how) for method in methods]
+    figure = plots.plot_width_criteria(found)
     figure.draw_without_rendering()
     scored = [axes for axes in figure.axes if axes.get_ylabel()]
     named = [axes.get_ylabel().split("\n")[0] for axes in scored]
     assert named == ["held-out", "log evidence", "log validity"]
-    for axes, method in zip(scored, ("cv", "evidence", "validity"), strict=True):
+    for axes, search in zip(scored, found, strict=True):
         chosen = [line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 2]
-        assert chosen == [found[method].width, found["em"].width]
-    refused("nothing was scored", plots.plot_width_criteria, [found["em"]])
+        assert chosen == [search.width]
+    assert len(found[1].plot().axes) == 1
+    nothing = select(X, label, by="cv", widths=[1.0])
+    refused("nothing was scored", plots.plot_width_criteria, [nothing])
+    refused("by another method", plots.plot_width_criteria, [select(X, label, over=("scale",))])
 
 
 @pytest.mark.fixed_seeds  # somebody drops out
 def test_means_of_the_log_loss_skip_the_folds_that_a_width_did_not_run():
     X, label = blobs(80, seed=79)
-    found = select_width(X, label, widths=[0.1, 0.5, 1.5, 5.0], random_state=0)
-    ran = ~np.ma.getmaskarray(found.log_loss)
-    best = found.scores.argmax()
+    found = select(X, label, by="cv", widths=[0.1, 0.5, 1.5, 5.0], random_state=0)
+    loss, best = found.fold_log_loss, found.scores.argmax()
+    ran = ~np.ma.getmaskarray(loss)
     assert found.width == found.widths[best]
     assert ran[best].all()
     assert ran[:, 0].all()
     assert not ran.all()
-    assert found.log_loss[best].mean() == pytest.approx(-found.scores[best])  # folds of one size
-    values = found.log_loss.data
-    wanted = [row[each].mean() for row, each in zip(values, ran, strict=True)]
-    assert found.log_loss.mean(axis=1).tolist() == pytest.approx(wanted)
-    assert np.isfinite(found.log_loss.mean())
+    assert loss[best].mean() == pytest.approx(-found.scores[best])  # folds of one size
+    wanted = [row[folds].mean() for row, folds in zip(loss.data, ran, strict=True)]
+    assert loss.mean(axis=1).tolist() == pytest.approx(wanted)
+    assert np.isfinite(loss.mean())
     plots.plot_width_criteria([found]).draw_without_rendering()
 
 
 def test_a_callable_kernel_is_chosen_for_too():
     X, label = blobs(30, seed=72)
     for kernel in (laplacian, linear):
-        found = select_width(X, label, kernel=kernel, widths=[0.5, 2.0, 8.0], random_state=0)
-        assert np.isfinite(found.log_loss).all()
+        how = {"by": "cv", "widths": [0.5, 2.0, 8.0], "random_state": 0}
+        found = select(X, label, kernel=kernel, **how)
+        assert np.isfinite(found.scores).all()
         assert found.width in (0.5, 2.0, 8.0)
-    zero, widths = (lambda A, B, w: 0.0 * linear(A, B, w)), [0.5, 1.0]
-    nothing = select_width(X, label, kernel=zero, widths=widths, random_state=0)
-    np.testing.assert_allclose(nothing.log_loss.mean(), np.log(2), atol=0.02)
+    how = {"kernel": lambda A, B, w: 0.0 * linear(A, B, w), "widths": [0.5, 1.0]}
+    nothing = select(X, label, by="cv", random_state=0, **how)
+    np.testing.assert_allclose(nothing.log_loss, np.log(2), atol=0.02)
 
 
-def test_the_hyperprior_given_is_the_one_that_is_scored():
-    X, label = blobs(40, seed=73)
-    dense, same, sparse = (
-        select_width(X, label, hyperprior=prior, widths=[1.0, 2.0], random_state=0).log_loss
-        for prior in (None, Hyperprior.plug_in(), Hyperprior.jeffreys())
-    )
-    np.testing.assert_array_equal(dense, same)
-    assert (dense != sparse).all()
-
-
-@pytest.mark.parametrize("method", ["em", "validity"])
-def test_criteria_that_need_the_rbf_say_so(method):
+def test_a_criterion_that_needs_the_rbf_says_so():
     X, label = blobs(20, seed=74)
-    refused("needs kernel='rbf'", select_width, X, label, method=method, kernel=linear)
+    refused("needs kernel='rbf'", select, X, label, by="validity", kernel=linear)
 
 
-@pytest.mark.parametrize("method", ["evidence", "validity"])
-def test_width_by_a_score_of_all_rows(method):
+@pytest.mark.parametrize("by", ["cv", "evidence", "validity"])
+def test_the_classifier_takes_the_same_names(by):
     X, label = blobs(60, seed=59)
-    model = PCVMClassifier(width=method).fit(X, label)
-    found = select_width(X, label, method=method)
+    model = PCVMClassifier(width=by, random_state=0).fit(X, label)
+    found = select(X, label, by=by, random_state=0)
     assert model.width_ == found.width
     np.testing.assert_array_equal(model.width_selection_.scores, found.scores)
 
 
-# --- `select` ------------------------------------------------------------------------------------
+# --- by leave-one-out ----------------------------------------------------------------------------
 
 
 X, LABEL = banana(60, seed=1)
@@ -160,23 +159,24 @@ def test_only_what_is_to_be_chosen_is_tried():
 def test_cross_validation_agrees_on_an_easy_problem(several):
     rows, y = load_iris(return_X_y=True)
     rows, y = (rows[::3], y[::3]) if several else banana(80, seed=3)
-    options = {"over": ("width",), "random_state": 0}
-    one, folds = select(rows, y, **options), select(rows, y, method="cv", cv=10, **options)
-    assert folds.method == "cv"
-    heavy = one.weights > 0.05
-    shared = dict(zip(one.widths[heavy], one.log_loss[heavy], strict=True))
-    found = zip(folds.widths, folds.log_loss, strict=True)
-    both = [(shared[w], loss) for w, loss in found if w in shared]
-    assert len(both) > 1
-    assert np.abs(np.diff(np.array(both), axis=1)).max() < 0.05
+    one = select(rows, y, over=("width",), random_state=0)
+    folds = select(rows, y, by="cv", widths=np.unique(one.widths), cv=10, random_state=0)
+    left_out = dict(zip(one.widths, one.log_loss, strict=True))
+    complete = ~np.ma.getmaskarray(folds.fold_log_loss).any(axis=1)
+    assert complete.any()
+    for width, loss in zip(folds.widths[complete], folds.log_loss[complete], strict=True):
+        assert loss == pytest.approx(left_out[width], abs=0.05)
 
 
 FEATURES = ("width", "scale", "features")
 UNUSABLE = [
     ({"over": ("scale", "width")}, "over=.*needed one of"),
-    ({"method": "evidence"}, r"method='evidence'; needed 'loo' or 'cv'\. select_width"),
-    ({"cv": 3}, "cv=3 was given with method='loo'"),
-    ({"over": FEATURES, "method": "cv"}, "widths per feature are chosen by leave-one-out"),
+    ({"by": "em"}, "by='em' is unknown; use one of .'loo', 'cv', 'evidence', 'validity'"),
+    ({"cv": 3}, "cv=3 was given with by='loo', without effect; needed by in .'cv',"),
+    ({"widths": [1.0]}, "widths=.* was given with by='loo', without effect"),
+    ({"by": "evidence", "groups": LABEL}, "groups=.* was given with by='evidence', without effect"),
+    ({"over": FEATURES, "by": "cv"}, "by='cv', which chooses one width; needed over="),
+    ({"by": "cv", "width": 1.0}, "width=1.0 was given with over="),
     ({"width": 1.0}, "width=1.0 was given with over="),
     ({"scale": 1.0, "over": ("scale",)}, "scale=1.0 was given with over="),
     ({"scale": 0.0, "over": ("width",)}, "'scale' parameter .* Got 0.0"),

@@ -16,7 +16,7 @@ import pcvm_pymc as pcvm
 from pcvm_pymc.core.loo import leave_one_out
 from pcvm_pymc.core.pieces.likelihoods import StudentT
 from pcvm_pymc.core.problem import Problem
-from pcvm_pymc.estimators.refits import Refits
+from pcvm_pymc.estimators.chooser import Refits
 from pcvm_pymc.estimators.training import TrainingData, inner_folds
 
 PCVM, MPCVM, MRVM = pcvm.PCVMClassifier, pcvm.MPCVMClassifier, pcvm.MRVMClassifier
@@ -89,7 +89,7 @@ EVERY = [
     (NUMBERS[6], NUMBER, KNOWN),
 ]
 ALL = [PCVM, MPCVM, MRVM, RVM, SPARSE]
-CHOSEN = {"log_evidence_", "noise_", "width_", "width_scores_"}
+CHOSEN = {"log_evidence_", "noise_", "width_", "width_selection_"}
 
 
 def answer(model):
@@ -162,18 +162,15 @@ def test_weights_of_classes_are_weights_of_their_rows(kind):
 def test_refits_that_choose_a_width_have_the_weights_once():
     model = RVM(cv=2, random_state=0, class_weight={"no": 1.0, "yes": 3.0}).fit(X, Y)
     twice = RVM(cv=2, random_state=0).fit(X, Y, sample_weight=np.where(Y == "yes", 3.0, 1.0))
-    np.testing.assert_array_equal(model.width_scores_, twice.width_scores_)
+    np.testing.assert_array_equal(model.width_selection_.scores, twice.width_selection_.scores)
 
 
-@pytest.mark.parametrize("method", ["evidence", "validity", "em"])
-def test_widths_are_scored_as_on_repeated_rows(method):
-    options = {"method": method, "basis": SIGNED, "widths": [0.7, 2.0]}
-    found = pcvm.select_width(X, Y, sample_weight=TIMES, **options)
-    wanted = pcvm.select_width(X[COPIES], Y[COPIES], **options)
-    if method == "em":  # whose bounds are distances of the rows
-        assert found.width == pytest.approx(wanted.width, rel=1e-3)
-    else:
-        np.testing.assert_allclose(found.scores, wanted.scores, rtol=1e-4)
+@pytest.mark.parametrize("by", ["evidence", "validity"])
+def test_widths_are_scored_as_on_repeated_rows(by):
+    options = {"by": by, "basis": SIGNED, "widths": [0.7, 2.0]}
+    found = pcvm.select(X, Y, sample_weight=TIMES, **options)
+    wanted = pcvm.select(X[COPIES], Y[COPIES], **options)
+    np.testing.assert_allclose(found.scores, wanted.scores, rtol=1e-4)
 
 
 def test_held_out_rows_count_by_weights_and_have_their_own_noise():
@@ -181,8 +178,8 @@ def test_held_out_rows_count_by_weights_and_have_their_own_noise():
     data = TrainingData(X, NUMBER, weight, noise=NOISE)
     train, test = np.arange(32), np.arange(32, 48)
     model._encoding_ = None
-    refits = Refits(model._estimation, data, [(train, test)], None, lambda: None)
-    found = refits.race(1, lambda i, k: refits.log_density(1.3, k)).scores
+    refits = Refits(model._estimation, data, [(train, test)])
+    found = refits.raced(1, lambda i, k: refits.log_density(1.3, k)).scores
     fit = fitted(REGRESSOR(width=1.3, std="weights"), NUMBER, train, sample_weight=weight, **KNOWN)
     mean, std = predicted(fit, X[test]).T
     square = std**2 + NOISE[test] ** 2
@@ -209,7 +206,7 @@ def test_a_selection_and_a_projection_count_copies_as_weights():
     copies = X[COPIES], Y[COPIES]
     model = PCVM(estimation="em").fit(X, Y, sample_weight=TIMES)
     assert pcvm.select(*copies).scale == model.scale_
-    wide = pcvm.select(np.tile(X, (3, 1)), np.tile(Y, 3), over=("width",), method="cv")
+    wide = pcvm.select(np.tile(X, (3, 1)), np.tile(Y, 3), by="cv")
     assert wide.width > 0.4  # a narrow one remembers copies
     model = PCVM(kernel="rbf", width="shared").fit(*copies)
     path = pcvm.project(model, *copies, size=4)
@@ -373,7 +370,7 @@ UNUSABLE_NOISE = [
 def test_weights_that_cannot_be_taken_are_refused(kind):
     for weight, words in UNUSABLE_WEIGHTS:
         refused(words, kind().fit, X, NUMBER if kind is REGRESSOR else Y, sample_weight=weight)
-        refused(words, pcvm.select_width, X, Y, sample_weight=weight)
+        refused(words, pcvm.select, X, Y, sample_weight=weight)
     for weight, words in UNUSABLE_CLASS_WEIGHTS if kind is not REGRESSOR else ():
         refused(words, kind(class_weight=weight).fit, X, Y)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.row_weights import weighted_median
-from pcvm_pymc.core.pieces.transforms import Codes, View
+from pcvm_pymc.core.pieces.transforms import Codes, FeatureTransform
 
 UNKNOWN = -1.0  # code of a level that no training row has
 #: of an indicator: levels are as far apart as a standardised column from its mirror image
@@ -101,8 +101,8 @@ class Encoding:
         """Whether each feature is a number that no training row lacks."""
         return all(column.level is None for column in self.columns)
 
-    def view(self, X: Array, count: Array | None = None) -> View:
-        """Return the view without indicators: codes of ordered levels, medians alone.
+    def transform(self, X: Array, count: Array | None = None) -> FeatureTransform:
+        """Return the transform without indicators: codes of ordered levels, medians alone.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class Encoding:
                 codes.append(Codes.of(indicators, levels, X, count))
         known = enumerate(self.columns)
         missing = [k for k, e in known if e.level is not None and e.feature not in self.levels]
-        return View(codes=codes, without=missing)
+        return FeatureTransform(codes=codes, without=missing)
 
     @classmethod
     def of(

@@ -110,8 +110,8 @@ class Codes:
 
 
 @dataclass(frozen=True, eq=False)
-class View:
-    """The columns of a table as a kernel sees them, by a map that is fitted to rows without their labels.
+class FeatureTransform:
+    """A transform of the features, fitted to rows without their labels: ranks, codes, columns left out.
 
     Attributes
     ----------
@@ -139,44 +139,44 @@ class View:
         out = np.array(X)
         for j, scores in self.ranks.items():
             out[:, j] = scores(X[:, j])
-        for code in self.codes:
-            out[:, code.columns[0]] = X[:, code.columns] @ code.values
+        for codes in self.codes:
+            out[:, codes.columns[0]] = X[:, codes.columns] @ codes.values
         return self.kept(out)
 
     def kept(self, values: Array) -> Array:
         """Return the values that belong to columns that are kept, of those of all, on the last axis."""
-        gone = [*self.without, *(j for code in self.codes for j in code.columns[1:])]
+        gone = [*self.without, *(j for codes in self.codes for j in codes.columns[1:])]
         return np.delete(values, gone, axis=-1) if gone else values
 
 
 def ranks_of(X: Array, count: Array | None = None) -> dict[int, NormalScores]:
     """Return the maps of those columns that are skewed, or have long tails, by their numbers."""
     scores = {j: NormalScores.of(column, count) for j, column in enumerate(X.T)}
-    return {j: ranks for j, ranks in scores.items() if ranks is not None}
+    return {j: of_column for j, of_column in scores.items() if of_column is not None}
 
 
 @dataclass(frozen=True, eq=False)
-class Viewed(KernelPiece):
+class TransformedKernel(KernelPiece):
     """A kernel of transformed rows and centres.
 
     Attributes
     ----------
     kernel : KernelPiece
-    view : View
+    transform : FeatureTransform
     width : float or ndarray, shape (n_columns,)
         One, or that of each column, of which those of columns that are kept have an effect.
     """
 
     kernel: KernelPiece
-    view: View
+    transform: FeatureTransform
     width: Any = np.nan
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The kernel's name, and the transforms'."""
-        return f"{self.kernel.name} of {self.view.name}"
+        """The kernel's name, and the transform's."""
+        return f"{self.kernel.name} of {self.transform.name}"
 
     @override
     def __call__(self, X: Array, centres: Array) -> Array:
-        width = self.view.kept(np.asarray(self.width)) if np.ndim(self.width) else self.width
-        return self.kernel.with_width(width)(self.view(X), self.view(centres))
+        width = self.transform.kept(np.asarray(self.width)) if np.ndim(self.width) else self.width
+        return self.kernel.with_width(width)(self.transform(X), self.transform(centres))
