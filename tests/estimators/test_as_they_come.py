@@ -112,7 +112,7 @@ def test_groups_restore_the_error_of_single_rows(model):
 
 def test_groups_of_one_row_are_rows():
     rows, y, own = MOONS[:50], FLIPPED[:50], GROUPS[:50]
-    how = {"method": "cv", "random_state": 0}
+    how = {"by": "cv", "random_state": 0}
     plain, grouped = (select(rows, y, groups=each, **how) for each in (None, own))
     assert abs(np.log(plain.width / grouped.width)) < 1.1  # other folds: two steps of the grid
     model = pcvm.PCVMClassifier(width="shared").fit(rows, y)
