@@ -338,6 +338,8 @@ RETIRED = {
     r"cells?": "grid point (of a search), job (of a run)",
     r"millinats?": "nats",
     r"house of pieces": "say what changed",
+    r"l(ie|ies|ay) elsewhere": "distributed",
+    r"one's own": "user-defined",
 }
 WORDS = re.compile("|".join(rf"(?P<w{i}>\b{word}\b)" for i, word in enumerate(RETIRED)), re.I)
 IMPORTING = [*ROOT.glob("[bdn]*/*.py"), *ROOT.glob("notebooks/*.ipynb")]

@@ -157,7 +157,7 @@ def compare(
     kernel : str, callable or pm.gp.cov.Covariance, optional
         The kernel that the models were built with; needed where it was a function or a covariance.
     model : pm.Model or mapping of str to pm.Model, optional
-        That of the results whose models have terms of one's own; of several models by the results' names.
+        That of the results whose models have user-defined terms; of several models by the results' names.
         Its observed variable is evaluated at the new rows. The model keeps its data.
     data : mapping of str to array_like, optional
         For such a model: the new rows of its own `pm.Data`, such as groups or offsets, by their names.
@@ -232,13 +232,13 @@ def compare(
 def _models(
     trees: Mapping[str, xr.DataTree], model: Any, data: Mapping[str, Any] | None
 ) -> dict[str, pm.Model]:
-    """Return the models of results with terms of one's own, by the results' names."""
+    """Return the models of results with user-defined terms, by the results' names."""
     own = [name for name, tree in trees.items() if not stored.tells_likelihood(tree)]
     given = model if isinstance(model, Mapping) else dict.fromkeys(own if model else (), model)
     models = {name: as_model(each) for name, each in given.items()}
     if lacking := [name for name in own if name not in models]:
         raise ValueError(
-            f"results[{lacking[0]!r}] is of a model with terms of one's own; needed this as model=, and as "
+            f"results[{lacking[0]!r}] is of a model with user-defined terms; needed this as model=, and as "
             "data= the new rows of its own pm.Data. For an estimator take Rival(its class probabilities)"
         )
     unused = [f"model[{name!r}]" for name in models if name not in trees]

@@ -146,7 +146,7 @@ def kfold(
     groups : array_like, shape (n_obs,), optional
         Rows of one group, such as repeated measurements, are held out together.
     model : callable, optional
-        For a posterior with terms of one's own: ``model(X, y, **data)`` returns the model of some rows, given
+        For a posterior with user-defined terms: ``model(X, y, **data)`` returns the model of some rows, given
         as arrays. Its observed variable is evaluated at the others, as by `compare`.
     data : mapping of str to array_like, optional
         The training rows of such a model's own `pm.Data`, by their names.
@@ -157,7 +157,7 @@ def kfold(
     -------
     KFold
         Without a row for the MAP where EM finds none: of a hyperprior without mode, or an RVM; nor of a model
-        with terms of one's own.
+        with user-defined terms.
 
     Raises
     ------
@@ -197,7 +197,7 @@ def kfold(
 
     whole = built(slice(None))
     if whole is None and data is not None:
-        raise ValueError("data is for a model of one's own, which model= builds; leave it out")
+        raise ValueError("data is for a user-defined model, which model= builds; leave it out")
     label, classes = _training_labels(posterior if model else tree, X, y, whole)
     by_em = False
     if whole is None:

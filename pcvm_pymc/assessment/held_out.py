@@ -178,7 +178,7 @@ def said_of(
         Numbers of the classes, or targets.
     kernel : str, callable or pm.gp.cov.Covariance, optional
     model : pm.Model, optional
-        Of a result with terms of one's own. Its data are put back.
+        Of a result with user-defined terms. Its data are put back.
     data : mapping of str to array_like, optional
         The rows of its further `pm.Data`.
     """

@@ -311,7 +311,7 @@ def pieces_of(tree: xr.DataTree, kernel: AnyKernel | None = None) -> tuple[Likel
 def fitted_problems(
     model: Any, X: ArrayLike | None, y: ArrayLike | None, groups: ArrayLike | None = None
 ) -> tuple[list[FittedMode], TrainingData]:
-    """Return the modes of a fitted PCVM as problems and solutions, given its training data; and these.
+    """Return the posterior modes of a fitted PCVM with their problems, and its training data.
 
     Raises
     ------

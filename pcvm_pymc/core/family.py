@@ -149,7 +149,7 @@ def systems_of(problem: Problem) -> tuple[System, ...]:
 
 
 def sampler_of(problem: Problem) -> tuple[str, str]:
-    """Return the sampler that draws a problem's posterior soonest, and why; one rule for all rows.
+    """Return the fastest sampler for a problem's posterior, and why; one rule for all rows.
 
     Signs of the labels make many weights of one sign add up, each nearly free to be zero: there single
     updates given latent responses mix, trajectories of a common step size do not. Unconstrained weights are

@@ -97,7 +97,7 @@ def fit_own_hyperparameters(
     options: EMOptions,
     callback: Callable[[int, OwnState], None] | None = None,
 ) -> OwnResult:
-    """Do the same for the unknown d of each latent function without signs in a log posterior of one's own.
+    """Do the same for the unknown d of each latent function without signs in a user-defined log posterior.
 
     Weights and biases of these functions are integrated out, all else is at its mode. Under signs d stays at
     unit scale: which basis function a row has is not known here.

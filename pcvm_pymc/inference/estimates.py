@@ -165,7 +165,7 @@ def _own_mode(
     result, seconds = _run_em(partial(find, terms.problem, terms.first), options, progressbar)
     how = {
         "n_active": result.n_active,
-        "method": "EM, and gradient steps for the terms of one's own",
+        "method": "EM, and gradient steps for the user-defined terms",
     }
     how |= {"seconds": seconds, **result.criterion}
     return own_values(reading.model, terms.point(result.values)), result, how

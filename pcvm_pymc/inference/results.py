@@ -292,7 +292,7 @@ def likelihood_of(tree: xr.DataTree) -> Likelihood:
     """
     if not tells_likelihood(tree):
         raise ValueError(
-            "the result is of a model with terms of one's own, which are not in its latent function; needed "
+            "the result is of a model with user-defined terms, which are not in its latent function; needed "
             "a builder's model, psis_loo, or model= of compare and kfold; pm.set_data(**new_data(model, X))"
         )
     if "pieces" in tree.attrs:

@@ -105,7 +105,7 @@ def _functions(model: pm.Model) -> list[_Function]:
 
 
 def _sides(x: Variable) -> Iterator[Variable]:
-    """Yield both sides of a matrix product; nothing of another expression."""
+    """Yield both sides of an expression that is a matrix product; of any other nothing."""
     if x.owner is not None and graphs.peeled(x) is x:
         yield from graphs.product(x) or ()
 

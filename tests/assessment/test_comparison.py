@@ -171,7 +171,7 @@ def test_models_and_rows_of_own_terms_are_needed_and_used(clinics, fits):
     model, mode, _, X, seen, group = clinics
     data, own = {"place": group}, {"MAP": mode}
     for said, results, more in (
-        ("'MAP'] is of a model with terms of one's own; needed this as model=", own, {}),
+        ("'MAP'] is of a model with user-defined terms; needed this as model=", own, {}),
         ("'sick' cannot be evaluated at 40 new rows of .*'X', 'seen'", own, {"model": model}),
         ("data.'x'. has no effect", own, {"model": model, "data": data | {"x": group}}),
         ("model.'b'. has no effect", own, {"model": {"MAP": model, "b": model}, "data": data}),

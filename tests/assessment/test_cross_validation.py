@@ -267,4 +267,4 @@ def test_own_terms_are_refitted_by_what_builds_their_model(monkeypatch):
     assert found.elpd.elpd == pytest.approx(elpd)
     given = {"model": with_groups, "data": data, "cv": 3}
     refused("y is not the 30 labels", kfold, posterior, X, 1 - y, **given)
-    refused("data is for a model of one's own", kfold, posterior, X, y, data=data)
+    refused("data is for a user-defined model", kfold, posterior, X, y, data=data)

@@ -224,7 +224,7 @@ def test_missing_sets_are_named_and_the_rest_runs(tmp_path, monkeypatch):
         go_on(b"x", sets=["iris"], classifiers=["MLR"])
 
 
-# --- classifiers of one's own, and failing ones ----------------------------------------------
+# --- user-defined classifiers, and failing ones ----------------------------------------------
 
 
 class Moody(ClassifierMixin, BaseEstimator):

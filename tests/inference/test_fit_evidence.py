@@ -46,7 +46,7 @@ def test_a_stop_at_the_limit_is_logged(caplog):
     assert "raise max_iter" in caplog.text
 
 
-# --- a noise of one's own -------------------------------------------------------------------------
+# --- a user-defined noise -------------------------------------------------------------------------
 
 SPREAD = np.linspace(0.1, 0.3, 50)
 

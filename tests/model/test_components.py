@@ -1,4 +1,4 @@
-"""Latent functions without a likelihood, in models of one's own."""
+"""Latent functions without a likelihood, in user-defined models."""
 
 from functools import partial
 

@@ -76,7 +76,7 @@ class CoupledModel:
         raise NotImplementedError
 
     def product(self, u: Array) -> Array:
-        """Return the model's matrix times u."""
+        """Return the product of the scaled, regularised Hessian and u."""
         return self.scale * self.curved(self.scale * u) + self.ridge * u
 
     def step(self, *, bound: bool) -> tuple[Array, Array] | None:

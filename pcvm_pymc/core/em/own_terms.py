@@ -1,4 +1,4 @@
-"""EM for weights and biases in a log posterior of one's own, with gradient steps for all else in it.
+"""EM for weights and biases in a user-defined log posterior, with gradient steps for all else in it.
 
 What is known of the log posterior is its value, gradient and products with its Hessian, and for each latent
 function f = Phi w + b slope and curvature of every row. A round is three steps, each shortened until the log

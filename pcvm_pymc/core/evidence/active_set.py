@@ -218,7 +218,7 @@ class ActiveSet:
         (Chmielewski et al. 2019 eq. 13, corrected: its first line has C_-i for C).
     log_evidence : float
     triangle : ndarray, shape (n_rows, n_columns), optional
-        All columns in the triangular factor of rows that lie elsewhere.
+        All columns in the triangular factor of distributed rows.
     """
 
     index: Index

@@ -233,7 +233,7 @@ class StreamedColumns(RowColumns):
             list(pool.map(function, places))
 
 
-# --- rows that lie elsewhere -----------------------------------------------------------------------
+# --- distributed rows -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

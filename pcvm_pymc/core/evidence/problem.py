@@ -46,7 +46,7 @@ class EvidenceProblem:
     ----------
     Phi : ndarray, shape (n_obs, n_basis), ComputedBases or StreamedDesign
         Basis functions at the training inputs, in any unit; zero and equal columns are allowed. A design
-        whose rows lie elsewhere is for labels.
+        whose rows are distributed is for labels.
     target : ndarray, shape (n_obs,)
         Numbers, or labels -1. and +1., as the likelihood has them. A design has its own targets and weights,
         and none are here.
@@ -76,7 +76,7 @@ class EvidenceProblem:
     def __post_init__(self) -> None:
         piece = as_likelihood(self.likelihood, _LIKELIHOODS)
         if isinstance(self.Phi, StreamedDesign) and piece.targets == "numbers":
-            fault = f"rows that lie elsewhere need labels; found likelihood={piece.name!r}"
+            fault = f"distributed rows need labels; found likelihood={piece.name!r}"
             raise ValueError(f"{fault}: use ComputedBases")
         piece.check_targets(self.target)
         object.__setattr__(self, "likelihood", piece)
@@ -409,7 +409,7 @@ class EvidenceResult(FittedRVM, Ended):
     Attributes
     ----------
     latent : ndarray, shape (n_obs,)
-        Mean latent function at the training inputs; none of rows that lie elsewhere.
+        Mean latent function at the training inputs; none of distributed rows.
     log_evidence : float
         Log marginal likelihood: exact for normal noise, else Laplace's approximation.
     status : Status

@@ -128,7 +128,7 @@ class Encoding:
         ordered: Collection[int] = (),
         count: Array | None = None,
     ) -> "Encoding":
-        """Return the map of a table.
+        """Return the encoding of the categories and missing values of a table.
 
         Parameters
         ----------

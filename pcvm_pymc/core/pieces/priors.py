@@ -82,12 +82,12 @@ class Hyperprior:
 
     @classmethod
     def jeffreys(cls) -> Self:
-        """Return the paper's choice, all zero: density 1/abs(w). Improper, for the EM only."""
+        """Return the improper prior of the paper, all zero: density 1/abs(w). For EM only."""
         return cls(0.0, 0.0, 0.0, 0.0)
 
     @classmethod
     def chen2009(cls) -> Self:
-        """Return what the authors ran: density abs(w)^(-1/2). Improper, for the EM only.
+        """Return the improper prior of the authors' program: density abs(w)^(-1/2). For EM only.
 
         The expected precision ``1 / (2 w^2)`` of the paper's appendix C (and of its authors' program)
         is that of this prior, formally c = -1/4 and d = 0, not of c = d = 0.
