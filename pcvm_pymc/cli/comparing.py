@@ -38,7 +38,7 @@ _COLUMNS = {  # heading, factor and digits of what is printed
 }
 
 
-class Rows(NamedTuple):
+class DataTable(NamedTuple):
     """Features and labels of a table, its name, and a description for the report."""
 
     X: Any
@@ -146,7 +146,7 @@ def compare(options: argparse.Namespace, console: Console) -> None:
 
 
 def _splits(
-    rows: Rows, n_train: int, n_test: int, options: argparse.Namespace
+    rows: DataTable, n_train: int, n_test: int, options: argparse.Namespace
 ) -> tuple[list[Any], list[Any]]:
     """Return the training and test part of each split, as tables and with categories as indicators."""
     from pcvm_pymc.experiments.head_to_head import stratified_draws, with_indicators
@@ -286,7 +286,7 @@ def _check_numbers(options: argparse.Namespace) -> None:
         raise UsageError(f"--width is {text!r}; needed a positive number or auto")
 
 
-def _read(options: argparse.Namespace) -> Rows:
+def _read(options: argparse.Namespace) -> DataTable:
     """Return the features and labels of a csv file, by default those of the example."""
     if options.file is None:
         from sklearn.datasets import load_breast_cancer
@@ -294,17 +294,17 @@ def _read(options: argparse.Namespace) -> Rows:
         bunch = load_breast_cancer()
         labels = bunch.target_names[bunch.target]
         names = tuple(map(str, bunch.feature_names))
-        return Rows(bunch.data, labels, names, "Wisconsin breast cancer (scikit-learn)")
+        return DataTable(bunch.data, labels, names, "Wisconsin breast cancer (scikit-learn)")
     marks = {"sep": options.sep or ",", "missing": options.missing}
     X, labels = read_table(options.file, options.target, **marks)
     categories = X.select_dtypes("category").columns
     n_missing = int(X.isna().sum().sum())
     said = f" (categories: {', '.join(categories)})" if len(categories) else ""
     said += f", {n_missing} fields missing" * (n_missing > 0) + f", labels {labels.name}"
-    return Rows(X, labels.to_numpy(object), tuple(X), options.file.name, said)
+    return DataTable(X, labels.to_numpy(object), tuple(X), options.file.name, said)
 
 
-def _sizes(rows: Rows, options: argparse.Namespace) -> tuple[int, int]:
+def _sizes(rows: DataTable, options: argparse.Namespace) -> tuple[int, int]:
     """Return the numbers of training and test rows."""
     n, size = len(rows.X), options.test_size
     if size is None:
