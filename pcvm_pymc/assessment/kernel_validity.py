@@ -48,6 +48,7 @@ def validity(model: Any, X: ArrayLike, y: ArrayLike) -> Validity:
 
     Examples
     --------
+    >>> import numpy as np
     >>> from pcvm_pymc import RVMRegressor
     >>> x = np.linspace(-5, 5, 60)[:, None]
     >>> y = np.sinc(x[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=60)

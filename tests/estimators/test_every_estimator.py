@@ -85,7 +85,7 @@ CHECKED = [
     OneRVM(width=1.0),
     OneRVM(link="probit", method="batch", width=1.0, options=EVIDENCE),
     OneRegressor(width=5.0),
-    OneRegressor(star=True, method="batch", width=6.0),
+    OneRegressor(star=True, method="batch", width=5.0),
     SPARSE(),
     SPARSE(features="quadratic", prior="laplace", gamma=10.0, bias="free", options=EM),
     SPARSE(features="kernel"),

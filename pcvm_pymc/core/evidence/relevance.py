@@ -364,7 +364,8 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
     mean: Any = None
     last, since, noise_moves = -np.inf, 0, False
     while len(trace) <= options.max_iter:
-        end = columns.posterior((index, alpha, mean), problem.observed(noise))
+        observed = problem.observed(noise)
+        end = columns.posterior((index, alpha, mean), observed)
         trace.append((end.log_evidence, len(index), noise))
         PROGRESS.debug("sweep %d, log evidence %.6g", len(trace), end.log_evidence)
         model = index, alpha, end.mean
@@ -380,7 +381,7 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
             noise, since = next_noise, 0
         with np.errstate(divide="ignore", over="ignore"):
             alpha = determined / end.mean**2  # eq. 8
-        bound = problem.likelihood.with_noise(noise).bound
+        bound = observed.likelihood.bound
         keep = alpha < _PRUNING_RATIO * (bound if np.isfinite(bound) else end.curvature.max())
         index, alpha, mean = index[keep], alpha[keep], end.mean[keep]
     return result_at(
