@@ -363,12 +363,13 @@ class Choice:
         chosen = [as_kernel(p.at["kernel"], p.width) for p in points if "kernel" in p.at]
         return chosen or [kernel_at(p.width) for p in points], weights
 
-    def publish(self, model: Any) -> None:
-        """Set what a user reads of the choice."""
-        if self.data is not None:
-            model.selection_ = self.search
-        if self.widths is not None:
-            model.width_selection_ = self.widths
+    def read(self, model: Any, width: Any) -> dict[str, Any]:
+        """Return what a user reads of the choice and of the width, by the names of fitted attributes."""
+        return {
+            "selection_": None if self.data is None else self.search,
+            "width_selection_": self.widths,
+            **model._read_features(width, self.metric),
+        }
 
 
 def choose(

@@ -1,6 +1,6 @@
 """Relevance vector machines: the evidence as an estimation, predictions, scores of widths."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, override
@@ -35,7 +35,7 @@ from pcvm_pymc.core.process import MOST_ROWS, Process
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.estimators.base import MANY_BYTES, NESTED
 from pcvm_pymc.estimators.chooser import choose
-from pcvm_pymc.estimators.estimation import Estimation, refuse
+from pcvm_pymc.estimators.estimation import Estimation, Fitted, refuse
 from pcvm_pymc.estimators.formulation import ROUGH, Formulation, loosened
 from pcvm_pymc.estimators.predictors import Moments, Predictor
 from pcvm_pymc.estimators.training import TrainingData
@@ -184,15 +184,14 @@ class Evidence(Estimation):
     solver_options = EvidenceOptions
 
     @override
-    def fit(self, data: TrainingData) -> None:
-        """Choose the width, maximise the evidence at it, and set the fitted attributes.
+    def fit(self, data: TrainingData) -> Fitted:
+        """Choose the width, and maximise the evidence at it.
 
         Vectors are all active bases, also those whose mean is zero.
         """
         model = self.model
         if len(self.machines(data)) > 1:
-            self.fit_against_rest(data)
-            return
+            return self.fit_against_rest(data)
 
         # what is fitted
         chunk, limit = self.factor_rows(data.X), self.limit(data.X)
@@ -210,60 +209,60 @@ class Evidence(Estimation):
             in_chunks = limit is not None or data.stream is not None
             few, most = model._search_rows(data, rng, in_chunks=in_chunks)
         choice = choose(self, few, rng, most=most)
-        choice.publish(model)
-        where = data, centres.points, choice.parts(model._kernel_at)[0][0]
-        problem = self.problem(*where, limit, chunk)
+        kernel, width = choice.parts(model._kernel_at)[0][0], choice.search.best.width
+        problem = self.problem(data, centres.points, kernel, limit, chunk)
         PROGRESS.info("fit to all rows")
         result = self.solved(problem)
 
         # what a user reads
         vectors = centres.points[result.active]
-        model.support_ = data.numbers(centres.rows[result.active])
-        model.relevance_vectors_ = vectors
-        model.weight_, model.bias_ = result.weight[result.active], result.bias
-        model.width_, model._kernel_ = choice.search.best.width, where[2]
-        model.covariance_, model.log_evidence_ = result.covariance, result.log_evidence
-        model._likelihood_ = model._likelihood()
-        machine = Machine(where[2], vectors, result, data.weight)
-        model._predictor_ = self.predictor(problem, (machine,), data)
-        model._set_widths(model.width_, choice.metric)
-        self.publish(data, result)
-        model.n_iter_, model.status_ = result.n_iter, result.status
-        if result.status is Status.ITERATION_LIMIT:
-            model._warn("evidence", result.status)
+        machine = Machine(kernel, vectors, result, data.weight)
+        return Fitted(
+            solver="evidence" if result.status is Status.ITERATION_LIMIT else "",
+            _predictor_=self.predictor(problem, (machine,), data),
+            _likelihood_=model._likelihood(),
+            _kernel_=kernel,
+            relevance_vectors_=vectors,
+            support_=data.numbers(centres.rows[result.active]),
+            weight_=result.weight[result.active],
+            bias_=result.bias,
+            width_=width,
+            covariance_=result.covariance,
+            log_evidence_=result.log_evidence,
+            n_iter_=result.n_iter,
+            status_=result.status,
+            machines_=[],
+            **choice.read(model, width),
+        )
 
-    def fit_against_rest(self, data: TrainingData) -> None:
-        """Fit a machine for each class against the rest, each of a width of its own."""
-        model = self.model
+    def fit_against_rest(self, data: TrainingData) -> Fitted:
+        """Return a machine for each class against the rest, each of a width of its own, as one result."""
+        model, machines, fits = self.model, [], list[Any]()
         plain = clone(model).set_params(class_weight=None)  # in the weights of the rows
         model._check_rows(data, n_modes=len(model.classes_))
         outer = NESTED.set(True)  # each would say the same
         try:
-            fits = [clone(plain)._fit_part(part, model) for part in self.machines(data)]
+            for part in self.machines(data):
+                machines.append(clone(plain))
+                fits.append(machines[-1]._fit_part(part, model))
         finally:
             NESTED.reset(outer)
-        machines = tuple(fit._predictor_.machines[0] for fit in fits)
+        vectors = tuple(fitted._predictor_.machines[0] for fitted in fits)
         centres = as_centres(model._basis_of(data), data.X, None)
-        kept = np.unique(np.concatenate([machine.result.active for machine in machines]))
-        model.support_ = data.numbers(centres.rows[kept])
-        model.relevance_vectors_ = centres.points[kept]
-        model.weight_ = np.stack([machine.result.weight for machine in machines])[:, kept]
-        of = {name: [vars(fit).get(name) for fit in fits] for name in vars(fits[0])}
-        model.bias_, widths = np.array(of["bias_"]), of["width_"]
-        if model._is_rbf:
-            model.feature_widths_ = np.array(of["feature_widths_"])
-            relevances = np.array(of["feature_relevance_"])
-            known = ~np.isnan(relevances).any(axis=1)
-            relevances = relevances[known if known.any() else slice(None)]
-            model.feature_relevance_ = relevances.mean(axis=0)
-            model._importances_ = np.mean(of["_importances_"], axis=0)
-            model.feature_relevance_folds_ = np.concatenate(of["feature_relevance_folds_"])
-        by_feature = any(map(np.ndim, widths))
-        model.width_ = model.feature_widths_ if by_feature else np.array(widths)
-        model.log_evidence_, model.n_iter_ = sum(of["log_evidence_"]), max(of["n_iter_"])
-        model.machines_, model.status_ = fits, of["status_"]
-        model._likelihood_ = model._likelihood()
-        model._predictor_ = RelevanceVectors(model._likelihood_, machines)
+        kept = np.unique(np.concatenate([machine.result.active for machine in vectors]))
+        return Fitted(
+            _predictor_=RelevanceVectors(model._likelihood(), vectors),
+            _likelihood_=model._likelihood(),
+            relevance_vectors_=centres.points[kept],
+            support_=data.numbers(centres.rows[kept]),
+            weight_=np.stack([machine.result.weight for machine in vectors])[:, kept],
+            bias_=np.array([fitted.bias_ for fitted in fits]),
+            log_evidence_=sum(fitted.log_evidence_ for fitted in fits),
+            n_iter_=max(fitted.n_iter_ for fitted in fits),
+            status_=[fitted.status_ for fitted in fits],
+            machines_=machines,
+            **widths_of(fits),
+        )
 
     # --- what is fitted ------------------------------------------------------------------------
 
@@ -337,10 +336,6 @@ class Evidence(Estimation):
         """Return what predicts."""
         return RelevanceVectors(self.model._likelihood(), machines)
 
-    def publish(self, data: TrainingData, result: EvidenceResult) -> None:
-        """Set what a user reads besides."""
-        self.model.machines_ = []
-
     # --- candidates for the width --------------------------------------------------------------
 
     @override
@@ -364,6 +359,24 @@ class Evidence(Estimation):
         how: dict[str, Any] = {"method": self.method, "options": loosened(self.how, "evidence")}
         problems = [self.problem(part, *at) for part in self.machines(data)]
         return sum(_scored(problem, criterion, data.X, *at, **how) for problem in problems)
+
+
+def widths_of(machines: Sequence[Any]) -> dict[str, Any]:
+    """Return the widths of several machines and the mean of their relevances, by names of attributes."""
+    widths = [machine.width_ for machine in machines]
+    if machines[0].feature_widths_ is None:
+        return {"width_": np.array(widths)}
+    of_features = np.array([machine.feature_widths_ for machine in machines])
+    relevances = np.array([machine.feature_relevance_ for machine in machines])
+    known = ~np.isnan(relevances).any(axis=1)
+    folds = [machine.feature_relevance_folds_ for machine in machines]
+    return {
+        "width_": of_features if any(map(np.ndim, widths)) else np.array(widths),
+        "feature_widths_": of_features,
+        "feature_relevance_": relevances[known if known.any() else slice(None)].mean(axis=0),
+        "feature_relevance_folds_": np.concatenate(folds),
+        "_importances_": np.mean([machine._importances_ for machine in machines], axis=0),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -405,16 +418,26 @@ class RegressionEvidence(Evidence):
         return AugmentedVectors(predictor.likelihood, machines, data.X, more)
 
     @override
-    def publish(self, data: TrainingData, result: EvidenceResult) -> None:
-        model = self.model
-        is_known = data.noise is not None  # of these rows; that of new ones is not
-        model.noise_, model.kernel_ = 0.0 if is_known else result.noise, model._kernel_.name
-        if self.std != "weights" and model._has_process:
-            rng = np.random.default_rng(as_seed(model.random_state))
-            room = np.inf if model.memory_limit is None else model.memory_limit
-            most = int(min(MOST_ROWS, np.sqrt(room / _PROCESS_BYTES)))
-            some = choose_share(np.zeros(len(data.X)), most, rng)
-            known = result.noise**2 if is_known or self.is_known else None
-            weight = None if data.certainty is None else data.certainty[some]
-            process = Process.fit(model._kernel_, data.X[some], data.label[some], known, weight)
-            model._process_ = replace(process, noise=0.0) if is_known else process
+    def fit(self, data: TrainingData) -> Fitted:
+        fitted: Any = super().fit(data)
+        result = fitted._predictor_.machines[0].result
+        process: Process | None = None
+        if self.std != "weights" and self.model._has_process:
+            process = self.process(data, fitted._kernel_, result.noise)
+        # where that of each row is known, that of new ones is not
+        noise = result.noise if data.noise is None else 0.0
+        read: dict[str, Any] = {"noise_": noise, "kernel_": fitted._kernel_.name, "machines_": None}
+        regression: Fitted = replace(fitted, _process_=process, **read)
+        return regression
+
+    def process(self, data: TrainingData, kernel: KernelPiece, noise: float) -> Process:
+        """Return the Gaussian process of some of the rows, for standard deviations."""
+        model, by_row = self.model, data.noise is not None
+        rng = np.random.default_rng(as_seed(model.random_state))
+        room = np.inf if model.memory_limit is None else model.memory_limit
+        most = int(min(MOST_ROWS, np.sqrt(room / _PROCESS_BYTES)))
+        some = choose_share(np.zeros(len(data.X)), most, rng)
+        known = noise**2 if by_row or self.is_known else None
+        weight = None if data.certainty is None else data.certainty[some]
+        process = Process.fit(kernel, data.X[some], data.label[some], known, weight)
+        return replace(process, noise=0.0) if by_row else process
