@@ -420,12 +420,24 @@ class KernelMachine(TableReader, BaseEstimator):
 
     def _publish(self, fitted: Fitted) -> None:
         """Set all fitted attributes, and warn of each way to end but convergence."""
-        self.__dict__.update(fitted.attributes)
-        statuses = fitted.status_ if isinstance(fitted.status_, list) else [fitted.status_]
-        for status in dict.fromkeys(statuses):
+        self.__dict__.update(self._attributes_of(fitted))
+        for status in dict.fromkeys(fitted.statuses):
             if fitted.solver and status is not Status.CONVERGED:
-                message = f"{fitted.solver}: {status.value}"
-                warnings.warn(message, ConvergenceWarning, stacklevel=3)
+                warnings.warn(f"{fitted.solver}: {status.value}", ConvergenceWarning, stacklevel=3)
+
+    def _attributes_of(self, fitted: Fitted) -> dict[str, Any]:
+        """Return the fitted attributes of a result, by their names."""
+        predictor, choice, statuses = fitted.predictor, fitted.choice, fitted.statuses
+        attributes: dict[str, Any] = {"_predictor_": predictor, "n_iter_": fitted.n_iter}
+        attributes["_likelihood_"] = predictor.likelihood
+        attributes["status_"] = statuses[0] if len(statuses) == 1 else statuses
+        if choice is not None and choice.data is not None:
+            attributes["selection_"] = choice.search
+        if choice is not None and choice.widths is not None:
+            attributes["width_selection_"] = choice.widths
+        if choice is not None and "width_" in fitted.attributes:
+            attributes |= self._read_features(fitted.attributes["width_"], choice.metric)
+        return attributes | fitted.attributes
 
     def _read_features(self, width: Any, metric: Metric | None) -> dict[str, Array]:
         """Return the widths of the features and how relevant each is, of a fit with the RBF.
@@ -435,19 +447,17 @@ class KernelMachine(TableReader, BaseEstimator):
         if not self._is_rbf:
             return {}
         d, encoding = self.n_features_in_, self._encoding_
-        unknown, none = np.full(d, np.nan), np.empty((0, d))
-        relevances = relevance(np.asarray(width), encoding) if np.ndim(width) else unknown, none
+        relevances, by_fold = np.full(d, np.nan), np.empty((0, d))
         if metric is not None and metric.share > 0.0:
-            relevances = metric.relevance(encoding)
-        importances = relevances[0]
+            relevances, by_fold = metric.relevance(encoding)
+        elif np.ndim(width):
+            relevances = relevance(np.asarray(width), encoding)
+        importances = relevances
         if metric is not None and metric.share == 0.0:  # one width predicts better
             importances = relevance(metric.relative, encoding)
-        return {
-            "feature_widths_": self._widths_of_features(width),
-            "feature_relevance_": relevances[0],
-            "feature_relevance_folds_": relevances[1],
-            "_importances_": importances,
-        }
+        read = {"feature_relevance_": relevances, "feature_relevance_folds_": by_fold}
+        read["feature_widths_"] = self._widths_of_features(width)
+        return read | {"_importances_": importances}
 
     @property
     def feature_importances_(self) -> Array:

@@ -28,7 +28,6 @@ from pcvm_pymc.core.pieces.validation import (
     shown,
 )
 from pcvm_pymc.estimators import base
-from pcvm_pymc.estimators.estimation import Fitted
 from pcvm_pymc.estimators.formulation import Formulation
 from pcvm_pymc.estimators.tables import is_dask, with_names
 from pcvm_pymc.estimators.training import WIDTH_ROWS, TrainingData
@@ -106,13 +105,13 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         ValueError
             For input or parameters that cannot be used.
         """
-        estimation = self._begin(X)
+        estimation = self._begin(X)  # which of `_estimations`, and whether onto few vectors
         data = self._training(X, y, sample_weight, groups)
         with self._running(data):
             self._publish(estimation.fit(data))
         return self
 
-    def _fit_part(self, part: TrainingData, reader: "KernelClassifier") -> Fitted:
+    def _fit_part(self, part: TrainingData, reader: "KernelClassifier") -> base.Fitted:
         """Fit to rows that another estimator of several classes has read, with labels of their own."""
         estimation = self._begin()
         self.__dict__.update(reader._reading())

@@ -1,6 +1,6 @@
 """What an estimation is, which of an estimator's arguments belong to it, and the result that it returns."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import wraps
 from inspect import signature
 from typing import Any, NoReturn, Self, dataclass_transform
@@ -8,15 +8,10 @@ from typing import Any, NoReturn, Self, dataclass_transform
 import numpy as np
 
 from pcvm_pymc.core.em import EMOptions
-from pcvm_pymc.core.pieces.centres import Index
-from pcvm_pymc.core.pieces.kernels import KernelPiece
-from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import shown
 from pcvm_pymc.core.problem import Status
-from pcvm_pymc.estimators.candidates import HyperparameterSearch
-from pcvm_pymc.estimators.formulation import Formulation
-from pcvm_pymc.estimators.predictors import Average, Mode, Predictor
+from pcvm_pymc.estimators.predictors import Predictor
 from pcvm_pymc.estimators.training import TrainingData
 
 #: arguments that belong to estimations, and what each needs to have an effect
@@ -70,90 +65,40 @@ def refuse(model: Any, names: str, needed: str) -> NoReturn:
     raise ValueError(f"{', '.join(given)}: {needed}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Fitted:
-    """Result of a fit: every fitted attribute of an estimator, by its name; None for those that it lacks.
+    """Result of a fit, from which `KernelMachine._publish` sets the fitted attributes.
 
     Attributes
     ----------
+    predictor : Predictor
+    attributes : dict of str
+        What a user reads and what predictions need besides, by the names of the fitted attributes.
+    choice : Choice, optional
+        Of the hyperparameters.
+    n_iter : int
+    statuses : list of Status
+        How the solver ended; of several machines one for each.
     solver : str
         Named in the warning of a fit that did not converge; empty for no warning.
     formulation : Formulation, optional
         What was fitted, for a projection onto few vectors.
     left_out : ndarray, shape (n_obs, n_classes), optional
-        Leave-one-out probabilities of an average at the rows that were fitted, likewise.
+        Leave-one-out probabilities of an average, likewise.
     rng : numpy.random.Generator, optional
         As the fit left it, likewise.
-    _predictor_, _likelihood_
-        What predicts.
-    _kernel_ : KernelPiece
-        Of the fitted width; of a posterior none.
-    _training_ : TrainingData
-        The rows, where intervals need them.
-    _process_ : Process
-        Of a regression, for standard deviations.
-    _importances_ : ndarray, shape (n_features,)
-        See `KernelMachine.feature_importances_`.
-    all others
-        As the estimators' documentation says.
     """
 
+    predictor: Predictor
+    attributes: dict[str, Any]
+    choice: Any = None
+    _: KW_ONLY
+    n_iter: int
+    statuses: list[Status]
     solver: str = ""
-    formulation: Formulation | None = None
+    formulation: Any = None
     left_out: Array | None = None
     rng: np.random.Generator | None = None
-
-    # what predicts
-    _predictor_: Predictor
-    _likelihood_: Likelihood
-    _kernel_: KernelPiece | None = None
-    _training_: TrainingData | None = None
-    _process_: Any = None
-
-    # how the solver ended
-    status_: Status | list[Status]
-    n_iter_: int
-    log_posterior_: float | None = None
-    log_evidence_: float | None = None
-
-    # vectors and weights
-    relevance_vectors_: Array | None = None
-    support_: Index | None = None
-    selected_: Index | None = None
-    weight_: Array | None = None
-    bias_: Any = None
-    coef_: Array | None = None
-    covariance_: Array | None = None
-    vector_widths_: Array | None = None
-
-    # hyperparameters
-    width_: Any = None
-    scale_: float | None = None
-    noise_: float | None = None
-    hyperprior_: Any = None
-    prior_: Any = None
-    kernel_: str | None = None
-    selection_: HyperparameterSearch | None = None
-    width_selection_: HyperparameterSearch | None = None
-    feature_widths_: Array | None = None
-    feature_relevance_: Array | None = None
-    feature_relevance_folds_: Array | None = None
-    _importances_: Array | None = None
-
-    # of an average, a posterior, few vectors, one class against the rest
-    average_: Average | None = None
-    components_: list[Mode] | None = None
-    component_weights_: Array | None = None
-    held_out_: Array | None = None
-    idata_: Any = None
-    projection_: Any = None
-    machines_: list[Any] | None = None
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """What becomes fitted attributes, by their names, which end in an underscore."""
-        known = vars(self).items()
-        return {name: value for name, value in known if name[-1] == "_" and value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Relevance vector machines: the evidence as an estimation, predictions, scores of widths."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, override
@@ -215,54 +215,52 @@ class Evidence(Estimation):
         result = self.solved(problem)
 
         # what a user reads
-        vectors = centres.points[result.active]
+        active, vectors = result.active, centres.points[result.active]
+        attributes: dict[str, Any] = {"_kernel_": kernel, "relevance_vectors_": vectors}
+        attributes["support_"] = data.numbers(centres.rows[active])
+        attributes |= {"weight_": result.weight[active], "bias_": result.bias, "width_": width}
+        attributes |= {"covariance_": result.covariance, "log_evidence_": result.log_evidence}
+        if is_classifier(model):
+            attributes["machines_"] = []
         machine = Machine(kernel, vectors, result, data.weight)
-        return Fitted(
-            solver="evidence" if result.status is Status.ITERATION_LIMIT else "",
-            _predictor_=self.predictor(problem, (machine,), data),
-            _likelihood_=model._likelihood(),
-            _kernel_=kernel,
-            relevance_vectors_=vectors,
-            support_=data.numbers(centres.rows[result.active]),
-            weight_=result.weight[result.active],
-            bias_=result.bias,
-            width_=width,
-            covariance_=result.covariance,
-            log_evidence_=result.log_evidence,
-            n_iter_=result.n_iter,
-            status_=result.status,
-            machines_=[],
-            **choice.read(model, width),
-        )
+        solver = "evidence" if result.status is Status.ITERATION_LIMIT else ""
+        ended: Any = {"n_iter": result.n_iter, "statuses": [result.status], "solver": solver}
+        return Fitted(self.predictor(problem, (machine,), data), attributes, choice, **ended)
 
     def fit_against_rest(self, data: TrainingData) -> Fitted:
         """Return a machine for each class against the rest, each of a width of its own, as one result."""
-        model, machines, fits = self.model, [], list[Any]()
+        model = self.model
         plain = clone(model).set_params(class_weight=None)  # in the weights of the rows
         model._check_rows(data, n_modes=len(model.classes_))
+        fits, machines = list[Fitted](), [clone(plain) for _ in model.classes_]
         outer = NESTED.set(True)  # each would say the same
         try:
-            for part in self.machines(data):
-                machines.append(clone(plain))
-                fits.append(machines[-1]._fit_part(part, model))
+            for machine, part in zip(machines, self.machines(data), strict=True):
+                fits.append(machine._fit_part(part, model))
         finally:
             NESTED.reset(outer)
-        vectors = tuple(fitted._predictor_.machines[0] for fitted in fits)
+        parts = [model._attributes_of(fitted) for fitted in fits]
+        of = {name: [part[name] for part in parts] for name in parts[0]}
+        vectors = tuple(predictor.machines[0] for predictor in of["_predictor_"])
         centres = as_centres(model._basis_of(data), data.X, None)
         kept = np.unique(np.concatenate([machine.result.active for machine in vectors]))
-        return Fitted(
-            _predictor_=RelevanceVectors(model._likelihood(), vectors),
-            _likelihood_=model._likelihood(),
-            relevance_vectors_=centres.points[kept],
-            support_=data.numbers(centres.rows[kept]),
-            weight_=np.stack([machine.result.weight for machine in vectors])[:, kept],
-            bias_=np.array([fitted.bias_ for fitted in fits]),
-            log_evidence_=sum(fitted.log_evidence_ for fitted in fits),
-            n_iter_=max(fitted.n_iter_ for fitted in fits),
-            status_=[fitted.status_ for fitted in fits],
-            machines_=machines,
-            **widths_of(fits),
-        )
+        weight = np.stack([machine.result.weight for machine in vectors])
+        attributes: dict[str, Any] = {"relevance_vectors_": centres.points[kept]}
+        attributes["weight_"] = weight[:, kept]
+        attributes |= {"support_": data.numbers(centres.rows[kept]), "machines_": machines}
+        attributes |= {"bias_": np.array(of["bias_"]), "log_evidence_": sum(of["log_evidence_"])}
+        if model._is_rbf:
+            attributes["feature_widths_"] = np.array(of["feature_widths_"])
+            relevances = np.array(of["feature_relevance_"])
+            known = ~np.isnan(relevances).any(axis=1)
+            relevances = relevances[known if known.any() else slice(None)]
+            attributes["feature_relevance_"] = relevances.mean(axis=0)
+            attributes["_importances_"] = np.mean(of["_importances_"], axis=0)
+            attributes["feature_relevance_folds_"] = np.concatenate(of["feature_relevance_folds_"])
+        by_feature = any(map(np.ndim, of["width_"]))
+        attributes["width_"] = np.array(of["feature_widths_" if by_feature else "width_"])
+        predictor = RelevanceVectors(model._likelihood(), vectors)
+        return Fitted(predictor, attributes, n_iter=max(of["n_iter_"]), statuses=of["status_"])
 
     # --- what is fitted ------------------------------------------------------------------------
 
@@ -361,24 +359,6 @@ class Evidence(Estimation):
         return sum(_scored(problem, criterion, data.X, *at, **how) for problem in problems)
 
 
-def widths_of(machines: Sequence[Any]) -> dict[str, Any]:
-    """Return the widths of several machines and the mean of their relevances, by names of attributes."""
-    widths = [machine.width_ for machine in machines]
-    if machines[0].feature_widths_ is None:
-        return {"width_": np.array(widths)}
-    of_features = np.array([machine.feature_widths_ for machine in machines])
-    relevances = np.array([machine.feature_relevance_ for machine in machines])
-    known = ~np.isnan(relevances).any(axis=1)
-    folds = [machine.feature_relevance_folds_ for machine in machines]
-    return {
-        "width_": of_features if any(map(np.ndim, widths)) else np.array(widths),
-        "feature_widths_": of_features,
-        "feature_relevance_": relevances[known if known.any() else slice(None)].mean(axis=0),
-        "feature_relevance_folds_": np.concatenate(folds),
-        "_importances_": np.mean([machine._importances_ for machine in machines], axis=0),
-    }
-
-
 @dataclass(frozen=True, kw_only=True)
 class RegressionEvidence(Evidence):
     """The evidence of a regression, whose noise it estimates where none is given."""
@@ -419,25 +399,18 @@ class RegressionEvidence(Evidence):
 
     @override
     def fit(self, data: TrainingData) -> Fitted:
-        fitted: Any = super().fit(data)
-        result = fitted._predictor_.machines[0].result
-        process: Process | None = None
-        if self.std != "weights" and self.model._has_process:
-            process = self.process(data, fitted._kernel_, result.noise)
-        # where that of each row is known, that of new ones is not
-        noise = result.noise if data.noise is None else 0.0
-        read: dict[str, Any] = {"noise_": noise, "kernel_": fitted._kernel_.name, "machines_": None}
-        regression: Fitted = replace(fitted, _process_=process, **read)
-        return regression
-
-    def process(self, data: TrainingData, kernel: KernelPiece, noise: float) -> Process:
-        """Return the Gaussian process of some of the rows, for standard deviations."""
-        model, by_row = self.model, data.noise is not None
-        rng = np.random.default_rng(as_seed(model.random_state))
-        room = np.inf if model.memory_limit is None else model.memory_limit
-        most = int(min(MOST_ROWS, np.sqrt(room / _PROCESS_BYTES)))
-        some = choose_share(np.zeros(len(data.X)), most, rng)
-        known = noise**2 if by_row or self.is_known else None
-        weight = None if data.certainty is None else data.certainty[some]
-        process = Process.fit(kernel, data.X[some], data.label[some], known, weight)
-        return replace(process, noise=0.0) if by_row else process
+        fitted, model = super().fit(data), self.model
+        predictor: Any = fitted.predictor
+        (machine,), kernel = predictor.machines, fitted.attributes["_kernel_"]
+        is_known = data.noise is not None  # of these rows; that of new ones is not
+        attributes = {"noise_": 0.0 if is_known else machine.result.noise, "kernel_": kernel.name}
+        if self.std != "weights" and model._has_process:
+            rng = np.random.default_rng(as_seed(model.random_state))
+            room = np.inf if model.memory_limit is None else model.memory_limit
+            most = int(min(MOST_ROWS, np.sqrt(room / _PROCESS_BYTES)))
+            some = choose_share(np.zeros(len(data.X)), most, rng)
+            known = machine.result.noise**2 if is_known or self.is_known else None
+            weight = None if data.certainty is None else data.certainty[some]
+            process = Process.fit(kernel, data.X[some], data.label[some], known, weight)
+            attributes["_process_"] = replace(process, noise=0.0) if is_known else process
+        return replace(fitted, attributes=fitted.attributes | attributes)

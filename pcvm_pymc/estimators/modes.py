@@ -89,49 +89,25 @@ class Modes(Estimation):
 
         # what a user reads
         modes, result = modes_of(formulation, search.points), fitted_at(search.points[0])
-        mode = modes[0]
-        fitted = Fitted(
-            solver=self.solver,
-            formulation=formulation,
-            left_out=left_out,
-            rng=rng,
-            _predictor_=mode,
-            _likelihood_=formulation.likelihood,
-            log_posterior_=result.log_posterior,
-            n_iter_=result.n_iter,
-            status_=result.status,
-            **mode.read(data, formulation.centres),
-            **choice.read(model, mode.width),
-        )
-        if self.averages:
-            fitted = self.averaged(fitted, modes, search.weights, data)
+        mode, likelihood = modes[0], formulation.likelihood
+        predictor = Average(modes, search.weights, likelihood) if self.averages else mode
+        attributes = mode.attributes(data, formulation.centres)
+        attributes["log_posterior_"] = result.log_posterior
+        if self.averages and not self.projected:
+            nothing = np.full((len(data.X), len(model.classes_)), np.nan)
+            attributes["held_out_"] = data.of_all(nothing if left_out is None else left_out)
+            attributes |= {"average_": predictor, "components_": modes}
+            attributes["component_weights_"] = search.weights
         if self.hyperprior is not None:
-            fitted = replace(fitted, scale_=mode.scale, hyperprior_=mode.prior)
+            attributes |= {"scale_": mode.scale, "hyperprior_": mode.prior}
         if self.solver == "EM" and in_memory and not self.projected:
             # not the caller's array, and in memory once with the vectors
             same = np.array_equal(mode.relevance_vectors, data.X)
             rows = mode.relevance_vectors if same else np.array(data.X)
-            fitted = replace(fitted, _training_=replace(data, X=rows))
-        return fitted
-
-    def averaged(
-        self, best: Fitted, modes: list[Mode], weights: Array, data: TrainingData
-    ) -> Fitted:
-        """Return the result of the best mode as that of an average."""
-        average = Average(modes, weights, best._likelihood_)
-        if self.projected:
-            return replace(best, _predictor_=average)
-        left_out = best.left_out
-        if left_out is None:
-            left_out = np.full((len(data.X), len(self.model.classes_)), np.nan)
-        return replace(
-            best,
-            _predictor_=average,
-            average_=average,
-            components_=modes,
-            component_weights_=weights,
-            held_out_=data.of_all(left_out),
-        )
+            attributes["_training_"] = replace(data, X=rows)
+        ended: Any = {"n_iter": result.n_iter, "statuses": [result.status], "solver": self.solver}
+        how: Any = {"formulation": formulation, "left_out": left_out, "rng": rng}
+        return Fitted(predictor, attributes, choice, **ended, **how)
 
     def average(
         self, formulation: Formulation, choice: Choice, most: int, rng: Any
@@ -162,8 +138,8 @@ class Modes(Estimation):
             points.append(replace(point, result=result, loo=loo))
         search = replace(kept, points=tuple(points))
         if leaves_out and weigh:
-            how: dict[str, Any] = {"options": kept.options, "count": data.count}
-            search = HyperparameterSearch.of(points, feature_share=kept.feature_share, **how)
+            share = kept.feature_share
+            search = HyperparameterSearch.of(points, share, kept.options, data.count)
         search = search.kept()
         if not (leaves_out or same_fits):
             return search, None

@@ -123,29 +123,23 @@ class Posterior(Estimation):
         parts, (rhat, ess), n_iter = self.drawn(data, centres, kernels, weights, rng)
 
         # what a user reads
-        mixture, bases = PosteriorMixture(parts, centres, likelihood), dict[str, Any]()
+        mixture = PosteriorMixture(parts, centres, likelihood)
+        classes, diagnostics = vars(model).get("classes_"), (rhat, ess)
+        tree = to_datatree(mixture, data, classes, diagnostics, rng.spawn(1)[0])
+        attributes: dict[str, Any] = {"idata_": tree}
         if not isinstance(kernels[0], FeatureColumns):
-            bases = {"relevance_vectors_": centres.points, "support_": data.numbers(centres.rows)}
-            bases |= {"width_": kernels[0].width, **choice.read(model, kernels[0].width)}
+            attributes["relevance_vectors_"] = centres.points
+            attributes |= {"support_": data.numbers(centres.rows), "width_": kernels[0].width}
         if likelihood.targets == "numbers":
             noise = np.concatenate([part.values.noise for part in parts])
-            bases["noise_"] = float(np.sqrt(np.mean(noise**2)))
+            attributes["noise_"] = float(np.sqrt(np.mean(noise**2)))
         needed = f"needed at most {MOST_RHAT} and at least {LEAST_ESS:.0f}"
-        classes = vars(model).get("classes_")
-        return Fitted(
-            solver=f"posterior with r-hat {rhat:.3f} and {ess:.0f} effective draws, {needed}",
-            _predictor_=mixture,
-            _likelihood_=likelihood,
-            idata_=to_datatree(mixture, data, classes, (rhat, ess), rng.spawn(1)[0]),
-            n_iter_=n_iter,
-            status_=Status.CONVERGED if agree(rhat, ess) else Status.ITERATION_LIMIT,
-            rng=rng,
-            **bases,
-        )
-
-    @override
-    def formulation(self, data: TrainingData, basis: Any, most: int | None = None) -> Any:
-        return self.chooser.formulation(data, basis, most)
+        words = f"posterior with r-hat {rhat:.3f} and {ess:.0f} effective draws, {needed}"
+        statuses = [Status.CONVERGED if agree(rhat, ess) else Status.ITERATION_LIMIT]
+        how: dict[str, Any] = {"n_iter": n_iter, "statuses": statuses, "solver": words, "rng": rng}
+        if self.projected:
+            how["formulation"] = self.chooser.formulation(data, model._basis_of(data))
+        return Fitted(mixture, attributes, choice, **how)
 
     def drawn(
         self, data: TrainingData, centres: Centres, kernels: Any, weights: Any, rng: Any
@@ -322,7 +316,8 @@ class SparsePosterior(Posterior):
     @override
     def fit(self, data: TrainingData) -> Fitted:
         prior = named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
-        return replace(super().fit(data), prior_=prior)
+        fitted = super().fit(data)
+        return replace(fitted, attributes=fitted.attributes | {"prior_": prior})
 
 
 def _standardised(data: TrainingData, likelihood: Any) -> tuple[TrainingData, Any, float, float]:

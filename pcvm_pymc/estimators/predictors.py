@@ -124,16 +124,11 @@ class Mode(Point, Predictor):
             X, self.relevance_vectors, self.weight, self.bias, kernel=self.kernel, n_jobs=threads()
         )
 
-    def read(self, data: TrainingData, centres: Centres) -> dict[str, Any]:
+    def attributes(self, data: TrainingData, centres: Centres) -> dict[str, Any]:
         """Return vectors, weights and width of a fit to some rows, by the names of fitted attributes."""
-        return {
-            "relevance_vectors_": self.relevance_vectors,
-            "support_": data.numbers(centres.rows[self.basis]),
-            "weight_": self.weight.T,
-            "bias_": self.bias,
-            "width_": self.width,
-            "_kernel_": self.kernel,
-        }
+        support, vectors = data.numbers(centres.rows[self.basis]), self.relevance_vectors
+        attributes = {"relevance_vectors_": vectors, "support_": support, "weight_": self.weight.T}
+        return attributes | {"bias_": self.bias, "width_": self.width, "_kernel_": self.kernel}
 
     def normal(self, data: TrainingData) -> Moments:
         """Return the normal posterior around the mode, of the weights that are not zero."""

@@ -284,29 +284,22 @@ class FewVectors(Estimation):
     def fit(self, data: TrainingData) -> Fitted:
         """Fit all vectors, and replace them by few."""
         model, full = self.model, self.full.fit(data)
-        formulation = full.formulation or self.full.formulation(data, model._basis_of(data))
-        size, folds, centres = self.n_vectors or "auto", self.cv, formulation.centres
+        size, folds, centres = self.n_vectors or "auto", self.cv, full.formulation.centres
         if data.splits is not None:
             folds = data.folds(folds, full.rng, once=True)
         projection = project_reference(
-            reference_of(model, full.attributes, data, centres, full.left_out),
+            reference_of(model, model._attributes_of(full), data, centres, full.left_out),
             size=size if size == "auto" else min(size, len(centres)),
             cv=folds if full.left_out is None else None,
-            em_options=formulation.options,
+            em_options=full.formulation.options,
             random_state=full.rng,
         )
-        few = few_vectors(model, projection, full.hyperprior_)
-        if full.feature_widths_ is not None:
-            few["feature_widths_"] = model._widths_of_features(few["width_"])
-        return replace(full, **few)
+        few = few_vectors(model, projection, full.attributes.get("hyperprior_"))
+        return replace(full, predictor=few.predictor, attributes=full.attributes | few.attributes)
 
 
 def reference_of(
-    model: Any,
-    fit: Mapping[str, Any],
-    data: TrainingData,
-    centres: Centres,
-    held_out: Array | None,
+    model: Any, fit: Mapping[str, Any], data: TrainingData, centres: Centres, held_out: Any
 ) -> Reference:
     """Return a classifier with its fitted attributes as a reference; with `held_out` it is an average."""
     likelihood, width, search = fit["_likelihood_"], fit["width_"], fit.get("selection_")
@@ -332,8 +325,8 @@ def reference_of(
     return reference if held_out is None else reference.averaged(held_out)
 
 
-def few_vectors(model: Any, projection: Projection, hyperprior: Any) -> dict[str, Any]:
-    """Return a projection's chosen submodel and its log posterior, by the names of fitted attributes."""
+def few_vectors(model: Any, projection: Projection, hyperprior: Any) -> Fitted:
+    """Return a projection's chosen submodel as the result of a fit, in which no EM was run."""
     reference, prior = projection.reference, hyperprior or Hyperprior.jeffreys()
     centres, Phi, i = reference.centres, reference.design(), projection.index
     bias: Any = projection.path.bias[i]
@@ -346,14 +339,13 @@ def few_vectors(model: Any, projection: Projection, hyperprior: Any) -> dict[str
     no_bias = vars(model).get("bias") is False
     problem = replace(reference.problem(Phi), hyperprior=prior, bias="none" if no_bias else "prior")
     data = TrainingData(reference.X, reference.label, reference.weight, reference.given)
-    return {
-        "_predictor_": mode,
-        "_likelihood_": reference.likelihood,
-        "projection_": projection,
-        "vector_widths_": None if reference.basis_width is None else reference.basis_width[kept],
-        "log_posterior_": log_posterior(problem, weight, bias, Phi @ weight + bias),
-        **mode.read(data, centres),
-    }
+    attributes = mode.attributes(data, centres) | {"projection_": projection}
+    attributes["log_posterior_"] = log_posterior(problem, weight, bias, Phi @ weight + bias)
+    if reference.basis_width is not None:
+        attributes["vector_widths_"] = reference.basis_width[kept]
+    if hyperprior is not None:
+        attributes["hyperprior_"] = hyperprior
+    return Fitted(mode, attributes, n_iter=0, statuses=[Status.CONVERGED])
 
 
 def classifier_of(projection: Any) -> Any:
@@ -389,6 +381,5 @@ def classifier_of(projection: Any) -> Any:
     model.classes_, model.n_features_in_ = reference.classes, reference.X.shape[1]
     vars(model).update(reference.reading)
     prior = reference.hyperprior if "hyperprior" in known else None
-    few = few_vectors(model, projection, prior)
-    model._publish(Fitted(hyperprior_=prior, n_iter_=0, status_=Status.CONVERGED, **few))
+    model._publish(few_vectors(model, projection, prior))
     return model

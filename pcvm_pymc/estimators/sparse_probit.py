@@ -50,22 +50,15 @@ class SparseMode(Estimation):
         problem, results = self.solved(formulation, width)
 
         # what a user reads
-        mode, vectors = self.mode(formulation, width, results), dict[str, Any]()
+        mode = self.mode(formulation, width, results)
+        attributes = {"selected_": mode.basis, "weight_": mode.weight.T, "bias_": mode.bias}
         if model._on_kernels:
-            vectors = mode.read(data, formulation.centres) | choice.read(model, width)
-        statuses = [result.status for result in results]
-        features = {"selected_": mode.basis, "weight_": mode.weight.T, "bias_": mode.bias}
-        return Fitted(
-            solver="EM",
-            _predictor_=mode,
-            _likelihood_=formulation.likelihood,
-            prior_=problem.hyperprior,
-            coef_=np.stack([result.weight for result in results]),
-            log_posterior_=sum(result.log_posterior for result in results),
-            n_iter_=max(result.n_iter for result in results),
-            status_=statuses if len(statuses) > 1 else statuses[0],
-            **features | vectors,
-        )
+            attributes |= mode.attributes(data, formulation.centres)
+        attributes["coef_"] = np.stack([result.weight for result in results])
+        attributes["prior_"] = problem.hyperprior
+        attributes["log_posterior_"] = sum(result.log_posterior for result in results)
+        n_iter, statuses = max(r.n_iter for r in results), [r.status for r in results]
+        return Fitted(mode, attributes, choice, n_iter=n_iter, statuses=statuses, solver="EM")
 
     @override
     def check(self, in_chunks: bool) -> None:
