@@ -132,7 +132,8 @@ def _from_classifier(model: Any, X: ArrayLike | None, y: ArrayLike | None) -> Re
         raise ValueError(f"X has {len(inputs)} rows; needed the {n_rows} of the fit, in its order")
     if held_out is not None:
         held_out = held_out[slice(None) if data.given is None else data.given]
-    return reference_of(model, data, model._centres(data, model._basis_of(data)), held_out)
+    centres = model._centres(data, model._basis_of(data))
+    return reference_of(model, vars(model), data, centres, held_out)
 
 
 def _from_datatree(

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -34,6 +34,7 @@ from pcvm_pymc.estimators.estimation import (
     OF_ESTIMATIONS,
     PROJECTED,
     Estimation,
+    Fitted,
     estimator,
     is_named,
     refuse,
@@ -196,7 +197,7 @@ class KernelMachine(TableReader, BaseEstimator):
             return estimation
         from pcvm_pymc.estimators.projection import FewVectors  # not for most fits
 
-        return FewVectors.of(self, dense=estimation)
+        return FewVectors.of(self, full=replace(estimation, projected=True))
 
     def _check(self, in_chunks: bool) -> None:
         """Raise where arguments that do not belong to estimations do not fit together."""
@@ -417,23 +418,46 @@ class KernelMachine(TableReader, BaseEstimator):
         """Return a hash of arguments and fit; Dask's own of a dataclass is that of its fields alone."""
         return str(joblib.hash(self))
 
-    def _set_widths(self, width: Any, metric: Metric | None) -> None:
-        """Set the widths of the features and how relevant each is, of a fit with the RBF.
+    def _publish(self, fitted: Fitted) -> None:
+        """Set all fitted attributes, and warn of each way to end but convergence."""
+        self.__dict__.update(self._attributes_of(fitted))
+        for status in dict.fromkeys(fitted.statuses):
+            if fitted.solver and status is not Status.CONVERGED:
+                warnings.warn(f"{fitted.solver}: {status.value}", ConvergenceWarning, stacklevel=3)
+
+    def _attributes_of(self, fitted: Fitted) -> dict[str, Any]:
+        """Return the fitted attributes of a result, by their names."""
+        predictor, choice, statuses = fitted.predictor, fitted.choice, fitted.statuses
+        attributes: dict[str, Any] = {"_predictor_": predictor, "n_iter_": fitted.n_iter}
+        attributes["_likelihood_"] = predictor.likelihood
+        attributes["status_"] = statuses[0] if len(statuses) == 1 else statuses
+        if choice is not None and choice.data is not None:
+            attributes["selection_"] = choice.search
+        if choice is not None and choice.widths is not None:
+            attributes["width_selection_"] = choice.widths
+        if choice is not None and "width_" in fitted.attributes:
+            attributes |= self._read_features(fitted.attributes["width_"], choice.metric)
+        return attributes | fitted.attributes
+
+    def _read_features(self, width: Any, metric: Metric | None) -> dict[str, Array]:
+        """Return the widths of the features and how relevant each is, of a fit with the RBF.
 
         One width says nothing of the features: without a width for each relevances are NaN.
         """
         if not self._is_rbf:
-            return
+            return {}
         d, encoding = self.n_features_in_, self._encoding_
-        self.feature_widths_ = self._widths_of_features(width)
-        unknown, none = np.full(d, np.nan), np.empty((0, d))
-        relevances = relevance(np.asarray(width), encoding) if np.ndim(width) else unknown, none
+        relevances, by_fold = np.full(d, np.nan), np.empty((0, d))
         if metric is not None and metric.share > 0.0:
-            relevances = metric.relevance(encoding)
-        self.feature_relevance_, self.feature_relevance_folds_ = relevances
-        self._importances_ = relevances[0]
+            relevances, by_fold = metric.relevance(encoding)
+        elif np.ndim(width):
+            relevances = relevance(np.asarray(width), encoding)
+        importances = relevances
         if metric is not None and metric.share == 0.0:  # one width predicts better
-            self._importances_ = relevance(metric.relative, encoding)
+            importances = relevance(metric.relative, encoding)
+        read = {"feature_relevance_": relevances, "feature_relevance_folds_": by_fold}
+        read["feature_widths_"] = self._widths_of_features(width)
+        return read | {"_importances_": importances}
 
     @property
     def feature_importances_(self) -> Array:
@@ -454,9 +478,3 @@ class KernelMachine(TableReader, BaseEstimator):
         tags.input_tags.allow_nan = not self._is_precomputed
         tags.input_tags.pairwise = self._is_precomputed
         return tags
-
-    def _warn(self, solver: str, *statuses: Status) -> None:
-        """Warn of each way to end but convergence."""
-        for status in dict.fromkeys(statuses):
-            if status is not Status.CONVERGED:
-                warnings.warn(f"{solver}: {status.value}", ConvergenceWarning, stacklevel=3)

@@ -192,8 +192,8 @@ class LeftOut:
                     if np.ndim(first.points[0].width):  # all of them have a width for each feature
                         at["width"] = at["width"] * relative
                     points.append(replace(scored, at=at, by_feature=by_feature))
-        how: dict[str, Any] = {"options": self.space.options, "count": data.count}
-        return HyperparameterSearch.of(points, feature_share=first.feature_share, **how)
+        options = self.space.options
+        return HyperparameterSearch.of(points, first.feature_share, options, data.count)
 
 
 def weighed_kernels(estimation: Estimation, data: TrainingData, n_coupled: int) -> Sequence[str]:
@@ -204,8 +204,7 @@ def weighed_kernels(estimation: Estimation, data: TrainingData, n_coupled: int) 
     model = estimation.model
     weighs = model._weighs_kernels and "width" in estimation.chosen
     few = not model._is_many(len(data.X)) and n_coupled <= 2 * JOINT_WEIGHTS
-    names: Sequence[str] = model._weighed if weighs and few else ()
-    return names
+    return tuple(model._weighed) if weighs and few else ()
 
 
 def kernels_of(names: Sequence[str], data: TrainingData) -> list[KernelPiece]:
@@ -362,13 +361,6 @@ class Choice:
             points, weights = self.search.distinct()
         chosen = [as_kernel(p.at["kernel"], p.width) for p in points if "kernel" in p.at]
         return chosen or [kernel_at(p.width) for p in points], weights
-
-    def publish(self, model: Any) -> None:
-        """Set what a user reads of the choice."""
-        if self.data is not None:
-            model.selection_ = self.search
-        if self.widths is not None:
-            model.width_selection_ = self.widths
 
 
 def choose(

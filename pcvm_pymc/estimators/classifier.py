@@ -27,7 +27,6 @@ from pcvm_pymc.core.pieces.validation import (
     present_labels,
     shown,
 )
-from pcvm_pymc.core.problem import EMResult
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.formulation import Formulation
 from pcvm_pymc.estimators.tables import is_dask, with_names
@@ -106,13 +105,13 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         ValueError
             For input or parameters that cannot be used.
         """
-        estimation = self._begin(X)
+        estimation = self._begin(X)  # which of `_estimations`, and whether onto few vectors
         data = self._training(X, y, sample_weight, groups)
         with self._running(data):
-            estimation.fit(data)
+            self._publish(estimation.fit(data))
         return self
 
-    def _fit_part(self, part: TrainingData, reader: "KernelClassifier") -> Self:
+    def _fit_part(self, part: TrainingData, reader: "KernelClassifier") -> base.Fitted:
         """Fit to rows that another estimator of several classes has read, with labels of their own."""
         estimation = self._begin()
         self.__dict__.update(reader._reading())
@@ -120,8 +119,9 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         # rows that are equal stay as they are, since all parts have the same basis functions
         data = replace(part, label=label, given=None, copies=None)
         with self._running(data):
-            estimation.fit(data)
-        return self
+            fitted = estimation.fit(data)
+            self._publish(fitted)
+        return fitted
 
     # --- training rows -------------------------------------------------------------------------
 
@@ -243,25 +243,6 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
                 return formulation
             limit, single = base.MANY_BYTES, not formulation.prior(1.0).holds_zeros
         return formulation.in_chunks(limit, single=single)
-
-    # --- fitted attributes ---------------------------------------------------------------------
-
-    def _set_vectors(
-        self, data: TrainingData, centres: Centres, weight: Array, bias: Any, width: Any
-    ) -> NDArray[np.intp]:
-        """Set the centres that have a weight, with weights and bias; return their numbers."""
-        kept = np.flatnonzero(weight.reshape(len(weight), -1).any(axis=1))
-        self.support_ = data.numbers(centres.rows[kept])
-        self.relevance_vectors_ = centres.points[kept]
-        self.weight_, self.bias_, self.width_ = weight[kept].T, bias, width
-        return kept
-
-    def _set_fit(self, solver: str, results: list[EMResult]) -> None:
-        """Set how the fits ended, and warn where one did not converge."""
-        statuses = [result.status for result in results]
-        self.n_iter_ = max(result.n_iter for result in results)
-        self.status_ = statuses[0] if len(statuses) == 1 else statuses
-        self._warn(solver, *statuses)
 
     # --- predictions ---------------------------------------------------------------------------
 

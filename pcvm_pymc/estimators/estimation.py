@@ -1,12 +1,17 @@
-"""What an estimation is: how an estimator is fitted, and which of its arguments belong to that."""
+"""What an estimation is, which of an estimator's arguments belong to it, and the result that it returns."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import wraps
 from inspect import signature
 from typing import Any, NoReturn, Self, dataclass_transform
 
+import numpy as np
+
 from pcvm_pymc.core.em import EMOptions
+from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import shown
+from pcvm_pymc.core.problem import Status
+from pcvm_pymc.estimators.predictors import Predictor
 from pcvm_pymc.estimators.training import TrainingData
 
 #: arguments that belong to estimations, and what each needs to have an effect
@@ -60,6 +65,42 @@ def refuse(model: Any, names: str, needed: str) -> NoReturn:
     raise ValueError(f"{', '.join(given)}: {needed}")
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """Result of a fit, from which `KernelMachine._publish` sets the fitted attributes.
+
+    Attributes
+    ----------
+    predictor : Predictor
+    attributes : dict of str
+        What a user reads and what predictions need besides, by the names of the fitted attributes.
+    choice : Choice, optional
+        Of the hyperparameters.
+    n_iter : int
+    statuses : list of Status
+        How the solver ended; of several machines one for each.
+    solver : str
+        Named in the warning of a fit that did not converge; empty for no warning.
+    formulation : Formulation, optional
+        What was fitted, for a projection onto few vectors.
+    left_out : ndarray, shape (n_obs, n_classes), optional
+        Leave-one-out probabilities of an average, likewise.
+    rng : numpy.random.Generator, optional
+        As the fit left it, likewise.
+    """
+
+    predictor: Predictor
+    attributes: dict[str, Any]
+    choice: Any = None
+    _: KW_ONLY
+    n_iter: int
+    statuses: list[Status]
+    solver: str = ""
+    formulation: Any = None
+    left_out: Array | None = None
+    rng: np.random.Generator | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Estimation:
     """How an estimator is fitted: its fields are the estimator's arguments that belong to it.
@@ -70,10 +111,13 @@ class Estimation:
         The estimator.
     options : object, optional
         How the solver runs, of the type `solver_options`; None for its defaults.
+    projected : bool
+        Whether few vectors are projected from the result, which then keeps neither an average nor rows.
     """
 
     model: Any = field(repr=False)
     options: Any = None
+    projected: bool = False
 
     @classmethod
     def of(cls, model: Any, **given: Any) -> Self:
@@ -102,8 +146,8 @@ class Estimation:
     def check(self, in_chunks: bool) -> None:
         """Raise where the arguments do not fit together."""
 
-    def fit(self, data: TrainingData) -> Any:
-        """Fit the estimator to training rows, and set its fitted attributes."""
+    def fit(self, data: TrainingData) -> Fitted:
+        """Return the result of a fit to training rows."""
         raise NotImplementedError
 
     # --- candidates for the hyperparameters ----------------------------------------------------

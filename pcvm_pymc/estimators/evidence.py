@@ -35,7 +35,7 @@ from pcvm_pymc.core.process import MOST_ROWS, Process
 from pcvm_pymc.core.validity import pcvm_validity, rvm_validity
 from pcvm_pymc.estimators.base import MANY_BYTES, NESTED
 from pcvm_pymc.estimators.chooser import choose
-from pcvm_pymc.estimators.estimation import Estimation, refuse
+from pcvm_pymc.estimators.estimation import Estimation, Fitted, refuse
 from pcvm_pymc.estimators.formulation import ROUGH, Formulation, loosened
 from pcvm_pymc.estimators.predictors import Moments, Predictor
 from pcvm_pymc.estimators.training import TrainingData
@@ -184,15 +184,14 @@ class Evidence(Estimation):
     solver_options = EvidenceOptions
 
     @override
-    def fit(self, data: TrainingData) -> None:
-        """Choose the width, maximise the evidence at it, and set the fitted attributes.
+    def fit(self, data: TrainingData) -> Fitted:
+        """Choose the width, and maximise the evidence at it.
 
         Vectors are all active bases, also those whose mean is zero.
         """
         model = self.model
         if len(self.machines(data)) > 1:
-            self.fit_against_rest(data)
-            return
+            return self.fit_against_rest(data)
 
         # what is fitted
         chunk, limit = self.factor_rows(data.X), self.limit(data.X)
@@ -210,60 +209,58 @@ class Evidence(Estimation):
             in_chunks = limit is not None or data.stream is not None
             few, most = model._search_rows(data, rng, in_chunks=in_chunks)
         choice = choose(self, few, rng, most=most)
-        choice.publish(model)
-        where = data, centres.points, choice.parts(model._kernel_at)[0][0]
-        problem = self.problem(*where, limit, chunk)
+        kernel, width = choice.parts(model._kernel_at)[0][0], choice.search.best.width
+        problem = self.problem(data, centres.points, kernel, limit, chunk)
         PROGRESS.info("fit to all rows")
         result = self.solved(problem)
 
         # what a user reads
-        vectors = centres.points[result.active]
-        model.support_ = data.numbers(centres.rows[result.active])
-        model.relevance_vectors_ = vectors
-        model.weight_, model.bias_ = result.weight[result.active], result.bias
-        model.width_, model._kernel_ = choice.search.best.width, where[2]
-        model.covariance_, model.log_evidence_ = result.covariance, result.log_evidence
-        model._likelihood_ = model._likelihood()
-        machine = Machine(where[2], vectors, result, data.weight)
-        model._predictor_ = self.predictor(problem, (machine,), data)
-        model._set_widths(model.width_, choice.metric)
-        self.publish(data, result)
-        model.n_iter_, model.status_ = result.n_iter, result.status
-        if result.status is Status.ITERATION_LIMIT:
-            model._warn("evidence", result.status)
+        active, vectors = result.active, centres.points[result.active]
+        attributes: dict[str, Any] = {"_kernel_": kernel, "relevance_vectors_": vectors}
+        attributes["support_"] = data.numbers(centres.rows[active])
+        attributes |= {"weight_": result.weight[active], "bias_": result.bias, "width_": width}
+        attributes |= {"covariance_": result.covariance, "log_evidence_": result.log_evidence}
+        if is_classifier(model):
+            attributes["machines_"] = []
+        machine = Machine(kernel, vectors, result, data.weight)
+        solver = "evidence" if result.status is Status.ITERATION_LIMIT else ""
+        ended: Any = {"n_iter": result.n_iter, "statuses": [result.status], "solver": solver}
+        return Fitted(self.predictor(problem, (machine,), data), attributes, choice, **ended)
 
-    def fit_against_rest(self, data: TrainingData) -> None:
-        """Fit a machine for each class against the rest, each of a width of its own."""
+    def fit_against_rest(self, data: TrainingData) -> Fitted:
+        """Return a machine for each class against the rest, each of a width of its own, as one result."""
         model = self.model
         plain = clone(model).set_params(class_weight=None)  # in the weights of the rows
         model._check_rows(data, n_modes=len(model.classes_))
+        fits, machines = list[Fitted](), [clone(plain) for _ in model.classes_]
         outer = NESTED.set(True)  # each would say the same
         try:
-            fits = [clone(plain)._fit_part(part, model) for part in self.machines(data)]
+            for machine, part in zip(machines, self.machines(data), strict=True):
+                fits.append(machine._fit_part(part, model))
         finally:
             NESTED.reset(outer)
-        machines = tuple(fit._predictor_.machines[0] for fit in fits)
+        parts = [model._attributes_of(fitted) for fitted in fits]
+        of = {name: [part[name] for part in parts] for name in parts[0]}
+        vectors = tuple(predictor.machines[0] for predictor in of["_predictor_"])
         centres = as_centres(model._basis_of(data), data.X, None)
-        kept = np.unique(np.concatenate([machine.result.active for machine in machines]))
-        model.support_ = data.numbers(centres.rows[kept])
-        model.relevance_vectors_ = centres.points[kept]
-        model.weight_ = np.stack([machine.result.weight for machine in machines])[:, kept]
-        of = {name: [vars(fit).get(name) for fit in fits] for name in vars(fits[0])}
-        model.bias_, widths = np.array(of["bias_"]), of["width_"]
+        kept = np.unique(np.concatenate([machine.result.active for machine in vectors]))
+        weight = np.stack([machine.result.weight for machine in vectors])
+        attributes: dict[str, Any] = {"relevance_vectors_": centres.points[kept]}
+        attributes["weight_"] = weight[:, kept]
+        attributes |= {"support_": data.numbers(centres.rows[kept]), "machines_": machines}
+        attributes |= {"bias_": np.array(of["bias_"]), "log_evidence_": sum(of["log_evidence_"])}
         if model._is_rbf:
-            model.feature_widths_ = np.array(of["feature_widths_"])
+            attributes["feature_widths_"] = np.array(of["feature_widths_"])
             relevances = np.array(of["feature_relevance_"])
             known = ~np.isnan(relevances).any(axis=1)
             relevances = relevances[known if known.any() else slice(None)]
-            model.feature_relevance_ = relevances.mean(axis=0)
-            model._importances_ = np.mean(of["_importances_"], axis=0)
-            model.feature_relevance_folds_ = np.concatenate(of["feature_relevance_folds_"])
-        by_feature = any(map(np.ndim, widths))
-        model.width_ = model.feature_widths_ if by_feature else np.array(widths)
-        model.log_evidence_, model.n_iter_ = sum(of["log_evidence_"]), max(of["n_iter_"])
-        model.machines_, model.status_ = fits, of["status_"]
-        model._likelihood_ = model._likelihood()
-        model._predictor_ = RelevanceVectors(model._likelihood_, machines)
+            attributes["feature_relevance_"] = relevances.mean(axis=0)
+            attributes["_importances_"] = np.mean(of["_importances_"], axis=0)
+            attributes["feature_relevance_folds_"] = np.concatenate(of["feature_relevance_folds_"])
+        by_feature = any(map(np.ndim, of["width_"]))
+        attributes["width_"] = np.array(of["feature_widths_" if by_feature else "width_"])
+        predictor = RelevanceVectors(model._likelihood(), vectors)
+        return Fitted(predictor, attributes, n_iter=max(of["n_iter_"]), statuses=of["status_"])
 
     # --- what is fitted ------------------------------------------------------------------------
 
@@ -337,10 +334,6 @@ class Evidence(Estimation):
         """Return what predicts."""
         return RelevanceVectors(self.model._likelihood(), machines)
 
-    def publish(self, data: TrainingData, result: EvidenceResult) -> None:
-        """Set what a user reads besides."""
-        self.model.machines_ = []
-
     # --- candidates for the width --------------------------------------------------------------
 
     @override
@@ -405,16 +398,19 @@ class RegressionEvidence(Evidence):
         return AugmentedVectors(predictor.likelihood, machines, data.X, more)
 
     @override
-    def publish(self, data: TrainingData, result: EvidenceResult) -> None:
-        model = self.model
+    def fit(self, data: TrainingData) -> Fitted:
+        fitted, model = super().fit(data), self.model
+        predictor: Any = fitted.predictor
+        (machine,), kernel = predictor.machines, fitted.attributes["_kernel_"]
         is_known = data.noise is not None  # of these rows; that of new ones is not
-        model.noise_, model.kernel_ = 0.0 if is_known else result.noise, model._kernel_.name
+        attributes = {"noise_": 0.0 if is_known else machine.result.noise, "kernel_": kernel.name}
         if self.std != "weights" and model._has_process:
             rng = np.random.default_rng(as_seed(model.random_state))
             room = np.inf if model.memory_limit is None else model.memory_limit
             most = int(min(MOST_ROWS, np.sqrt(room / _PROCESS_BYTES)))
             some = choose_share(np.zeros(len(data.X)), most, rng)
-            known = result.noise**2 if is_known or self.is_known else None
+            known = machine.result.noise**2 if is_known or self.is_known else None
             weight = None if data.certainty is None else data.certainty[some]
-            process = Process.fit(model._kernel_, data.X[some], data.label[some], known, weight)
-            model._process_ = replace(process, noise=0.0) if is_known else process
+            process = Process.fit(kernel, data.X[some], data.label[some], known, weight)
+            attributes["_process_"] = replace(process, noise=0.0) if is_known else process
+        return replace(fitted, attributes=fitted.attributes | attributes)

@@ -6,7 +6,7 @@
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
-from typing import Any, NamedTuple, override
+from typing import Any, override
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from pcvm_pymc.core.probabilities import class_probability, normalised
 from pcvm_pymc.estimators.candidates import Candidate, HyperparameterSearch
 from pcvm_pymc.estimators.chooser import JOINT_WEIGHTS, Choice, choose, weighed_kernels
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.estimation import Estimation, refuse
+from pcvm_pymc.estimators.estimation import Estimation, Fitted, refuse
 from pcvm_pymc.estimators.formulation import Formulation, loosened, named_hyperprior
 from pcvm_pymc.estimators.predictors import Average, Mode, fitted_at, modes_of
 from pcvm_pymc.estimators.scoring import held_out, start_near
@@ -32,22 +32,6 @@ MOST_MODES = 16  # of an average
 SOME_MODES, FEW_MODES = 6, 3
 #: of a quick search that only ranks a width: epochs, and bases, a share of the rows
 ROUGH_EPOCHS, ROUGH_BASES = 100, 300
-
-
-class Dense(NamedTuple):
-    """A fit with all its vectors, as far as a projection onto few needs it.
-
-    Attributes
-    ----------
-    formulation : Formulation
-    held_out : ndarray, shape (n_obs, n_classes), or None
-        Leave-one-out probabilities of an average.
-    rng : numpy.random.Generator
-    """
-
-    formulation: Formulation
-    held_out: Array | None
-    rng: np.random.Generator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,15 +54,12 @@ class Modes(Estimation):
     solver = "EM"
 
     @override
-    def fit(self, data: TrainingData, *, projected: bool = False) -> Dense:
-        """Choose kernels, width and scale, fit one mode or several, and set the fitted attributes.
-
-        What is `projected` onto few vectors afterwards keeps no average.
-        """
+    def fit(self, data: TrainingData) -> Fitted:
+        """Choose kernels, width and scale, and fit one mode or several."""
         # what is fitted
         model, rng = self.model, np.random.default_rng(as_seed(self.model.random_state))
         may_stream = self.solver == "EM" and model._solved is None and model._width_rule != "em"
-        may_stream = may_stream and not projected  # in chunks without being asked for
+        may_stream = may_stream and not self.projected  # in chunks without being asked for
         basis, first = model._basis_of(data), self.first_centres(data)
         formulation = self.formulation(data, basis, first)
         formulation = model._streamed(formulation, many=may_stream)
@@ -88,10 +69,9 @@ class Modes(Estimation):
 
         # which hyperparameters
         few, most = model._search_rows(data, rng, in_chunks=not in_memory)
-        weighs = self.averages and in_memory and not projected  # vectors are of one kernel
+        weighs = self.averages and in_memory and not self.projected  # vectors are of one kernel
         kernels = weighed_kernels(self, data, n_coupled(formulation)) if weighs else ()
         choice = choose(self, few, rng, most=most, kernels=kernels)
-        choice.publish(model)
         if first is not None:
             centres = self.more_centres(formulation, choice.search.best, rng)
             formulation = replace(formulation, centres=centres, rows=None)
@@ -101,7 +81,7 @@ class Modes(Estimation):
         PROGRESS.info("fit to all rows")
         left_out, best = None, choice.search.best
         if self.averages:
-            search, left_out = self.average(formulation, choice, most_modes, projected, rng)
+            search, left_out = self.average(formulation, choice, most_modes, rng)
         else:
             moves = model._width_rule == "em"
             result = formulation.solved(formulation.at(best.at, moves=moves))
@@ -109,31 +89,28 @@ class Modes(Estimation):
 
         # what a user reads
         modes, result = modes_of(formulation, search.points), fitted_at(search.points[0])
-        model._likelihood_, model.log_posterior_ = formulation.likelihood, result.log_posterior
-        model._predictor_ = modes[0]
-        model._set_vectors(data, formulation.centres, result.weight, result.bias, result.width)
-        model.relevance_vectors_, model._kernel_ = modes[0].relevance_vectors, modes[0].kernel
-        model._set_widths(result.width, choice.metric)
-        if self.averages:
-            model._predictor_ = Average(modes, search.weights, formulation.likelihood)
-        if self.averages and not projected:
+        mode, likelihood = modes[0], formulation.likelihood
+        predictor = Average(modes, search.weights, likelihood) if self.averages else mode
+        attributes = mode.attributes(data, formulation.centres)
+        attributes["log_posterior_"] = result.log_posterior
+        if self.averages and not self.projected:
             nothing = np.full((len(data.X), len(model.classes_)), np.nan)
-            model.held_out_ = data.of_all(nothing if left_out is None else left_out)
-            model.average_, model.components_ = model._predictor_, modes
-            model.component_weights_ = search.weights
+            attributes["held_out_"] = data.of_all(nothing if left_out is None else left_out)
+            attributes |= {"average_": predictor, "components_": modes}
+            attributes["component_weights_"] = search.weights
         if self.hyperprior is not None:
-            model.scale_ = search.points[0].scale
-            model.hyperprior_ = self.prior(model.scale_)
-        if self.solver == "EM" and in_memory and not projected:
+            attributes |= {"scale_": mode.scale, "hyperprior_": mode.prior}
+        if self.solver == "EM" and in_memory and not self.projected:
             # not the caller's array, and in memory once with the vectors
-            same = np.array_equal(model.relevance_vectors_, data.X)
-            rows = model.relevance_vectors_ if same else np.array(data.X)
-            model._training_ = replace(data, X=rows)
-        model._set_fit(self.solver, [result])
-        return Dense(formulation, left_out, rng)
+            same = np.array_equal(mode.relevance_vectors, data.X)
+            rows = mode.relevance_vectors if same else np.array(data.X)
+            attributes["_training_"] = replace(data, X=rows)
+        ended: Any = {"n_iter": result.n_iter, "statuses": [result.status], "solver": self.solver}
+        how: Any = {"formulation": formulation, "left_out": left_out, "rng": rng}
+        return Fitted(predictor, attributes, choice, **ended, **how)
 
     def average(
-        self, formulation: Formulation, choice: Choice, most: int, projected: bool, rng: Any
+        self, formulation: Formulation, choice: Choice, most: int, rng: Any
     ) -> tuple[HyperparameterSearch, Array | None]:
         """Fit the candidates of non-negligible weight to convergence, on all rows.
 
@@ -148,7 +125,7 @@ class Modes(Estimation):
         same_rows = choice.data is data and in_memory
         same_fits = same_rows and not choice.class_by_class  # only less closely: their weights stay
         weigh = not self.model._is_many(len(data.X)) and coupled <= 2 * JOINT_WEIGHTS
-        leaves_out = in_memory and not same_fits and (weigh or projected)
+        leaves_out = in_memory and not same_fits and (weigh or self.projected)
         folds: list[Fold] = []
         if data.groups is not None:
             folds = inner_folds(data.label, FOLDS, rng, groups=data.groups)
@@ -161,8 +138,8 @@ class Modes(Estimation):
             points.append(replace(point, result=result, loo=loo))
         search = replace(kept, points=tuple(points))
         if leaves_out and weigh:
-            how: dict[str, Any] = {"options": kept.options, "count": data.count}
-            search = HyperparameterSearch.of(points, feature_share=kept.feature_share, **how)
+            share = kept.feature_share
+            search = HyperparameterSearch.of(points, share, kept.options, data.count)
         search = search.kept()
         if not (leaves_out or same_fits):
             return search, None

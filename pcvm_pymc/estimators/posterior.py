@@ -35,9 +35,8 @@ from pcvm_pymc.estimators.chains import (
 )
 from pcvm_pymc.estimators.chooser import choose, weighed_kernels
 from pcvm_pymc.estimators.draws import Component, PosteriorMixture, to_datatree
-from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, is_named, refuse
+from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, Fitted, is_named, refuse
 from pcvm_pymc.estimators.formulation import named_hyperprior
-from pcvm_pymc.estimators.modes import Dense
 from pcvm_pymc.estimators.training import TrainingData
 
 #: widths of a process, in units of that which was chosen
@@ -105,8 +104,8 @@ class Posterior(Estimation):
     averages = False  # of modes, which have predictions of rows left out
 
     @override
-    def fit(self, data: TrainingData, *, projected: bool = False) -> Dense:
-        """Choose widths, draw the posterior at each, and set the fitted attributes."""
+    def fit(self, data: TrainingData) -> Fitted:
+        """Choose widths, and draw the posterior at each."""
         # which widths
         model, likelihood = self.model, self.model._likelihood()
         rng = np.random.default_rng(as_seed(model.random_state))
@@ -117,7 +116,6 @@ class Posterior(Estimation):
         n_coupled = len(data.X) * likelihood.n_scores if likelihood.n_scores > 1 else 0
         names = weighed_kernels(self.chooser, data, n_coupled)
         choice = choose(self.chooser, few, rng, most=most, kernels=names)
-        choice.publish(model)
         kernels, weights = choice.parts(model._kernel_at)
 
         # the posterior at each width
@@ -125,25 +123,23 @@ class Posterior(Estimation):
         parts, (rhat, ess), n_iter = self.drawn(data, centres, kernels, weights, rng)
 
         # what a user reads
-        model._predictor_ = PosteriorMixture(parts, centres, likelihood)
-        model._likelihood_ = likelihood
+        mixture = PosteriorMixture(parts, centres, likelihood)
+        classes, diagnostics = vars(model).get("classes_"), (rhat, ess)
+        tree = to_datatree(mixture, data, classes, diagnostics, rng.spawn(1)[0])
+        attributes: dict[str, Any] = {"idata_": tree}
         if not isinstance(kernels[0], FeatureColumns):
-            model.relevance_vectors_, model.support_ = centres.points, data.numbers(centres.rows)
-            model.width_ = kernels[0].width
-            model._set_widths(model.width_, choice.metric)
+            attributes["relevance_vectors_"] = centres.points
+            attributes |= {"support_": data.numbers(centres.rows), "width_": kernels[0].width}
         if likelihood.targets == "numbers":
             noise = np.concatenate([part.values.noise for part in parts])
-            model.noise_ = float(np.sqrt(np.mean(noise**2)))
-        classes = vars(model).get("classes_")
-        model.idata_ = to_datatree(model._predictor_, data, classes, (rhat, ess), rng.spawn(1)[0])
-        model.n_iter_ = n_iter
-        model.status_ = Status.CONVERGED if agree(rhat, ess) else Status.ITERATION_LIMIT
+            attributes["noise_"] = float(np.sqrt(np.mean(noise**2)))
         needed = f"needed at most {MOST_RHAT} and at least {LEAST_ESS:.0f}"
         words = f"posterior with r-hat {rhat:.3f} and {ess:.0f} effective draws, {needed}"
-        model._warn(words, model.status_)
-        basis = model._basis_of(data)
-        dense: Any = self.chooser.formulation(data, basis) if projected else None
-        return Dense(dense, None, rng)
+        statuses = [Status.CONVERGED if agree(rhat, ess) else Status.ITERATION_LIMIT]
+        how: dict[str, Any] = {"n_iter": n_iter, "statuses": statuses, "solver": words, "rng": rng}
+        if self.projected:
+            how["formulation"] = self.chooser.formulation(data, model._basis_of(data))
+        return Fitted(mixture, attributes, choice, **how)
 
     def drawn(
         self, data: TrainingData, centres: Centres, kernels: Any, weights: Any, rng: Any
@@ -318,9 +314,10 @@ class SparsePosterior(Posterior):
         return named_prior(self.prior, Phi, gamma=self.gamma)
 
     @override
-    def fit(self, data: TrainingData, *, projected: bool = False) -> Dense:
-        self.model.prior_ = named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
-        return super().fit(data, projected=projected)
+    def fit(self, data: TrainingData) -> Fitted:
+        prior = named_prior(self.prior, np.ones((1, 1)), gamma=self.gamma)
+        fitted = super().fit(data)
+        return replace(fitted, attributes=fitted.attributes | {"prior_": prior})
 
 
 def _standardised(data: TrainingData, likelihood: Any) -> tuple[TrainingData, Any, float, float]:

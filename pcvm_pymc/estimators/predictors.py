@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils import gen_batches
 
 from pcvm_pymc.core.design import latent_in_blocks
-from pcvm_pymc.core.pieces.centres import Index
+from pcvm_pymc.core.pieces.centres import Centres, Index
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
@@ -123,6 +123,12 @@ class Mode(Point, Predictor):
         return latent_in_blocks(
             X, self.relevance_vectors, self.weight, self.bias, kernel=self.kernel, n_jobs=threads()
         )
+
+    def attributes(self, data: TrainingData, centres: Centres) -> dict[str, Any]:
+        """Return vectors, weights and width of a fit to some rows, by the names of fitted attributes."""
+        support, vectors = data.numbers(centres.rows[self.basis]), self.relevance_vectors
+        attributes = {"relevance_vectors_": vectors, "support_": support, "weight_": self.weight.T}
+        return attributes | {"bias_": self.bias, "width_": self.width, "_kernel_": self.kernel}
 
     def normal(self, data: TrainingData) -> Moments:
         """Return the normal posterior around the mode, of the weights that are not zero."""

@@ -1,7 +1,7 @@
 """From a dense PCVM or its posterior to a classifier of few vectors."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, override
@@ -25,7 +25,7 @@ from pcvm_pymc.core.projection.choice import (
     standard_error,
 )
 from pcvm_pymc.estimators.base import STREAMED
-from pcvm_pymc.estimators.estimation import Estimation, refuse
+from pcvm_pymc.estimators.estimation import Estimation, Fitted, refuse
 from pcvm_pymc.estimators.predictors import Mode
 from pcvm_pymc.estimators.training import Fold, TrainingData, inner_folds
 from pcvm_pymc.figures import plot_projection_path
@@ -253,27 +253,27 @@ class FewVectors(Estimation):
     n_vectors : int or "auto"
     cv : int
         Folds that choose the number, where leave-one-out does not.
-    dense : Estimation
-        Of the fit that is projected: modes or draws.
+    full : Estimation
+        Of the fit with all vectors: modes or draws.
     """
 
     n_vectors: int | str | None
     cv: Any
-    dense: Any
+    full: Any
 
     @property
     @override
     def solver_options(self) -> type:
-        return self.dense.solver_options
+        return self.full.solver_options
 
     @override
     def arguments(self) -> set[str]:
-        by_folds = not self.dense.averages and self.n_vectors in (None, "auto")
-        return self.dense.arguments() | {"n_vectors"} | ({"cv"} if by_folds else set())
+        by_folds = not self.full.averages and self.n_vectors in (None, "auto")
+        return self.full.arguments() | {"n_vectors"} | ({"cv"} if by_folds else set())
 
     @override
     def check(self, in_chunks: bool) -> None:
-        self.dense.check(in_chunks)
+        self.full.check(in_chunks)
         if in_chunks and self.n_vectors is not None:
             refuse(self.model, "n_vectors", f"{STREAMED} None")
         if in_chunks:
@@ -281,28 +281,29 @@ class FewVectors(Estimation):
             refuse(self.model, "width estimation", needed)
 
     @override
-    def fit(self, data: TrainingData) -> None:
-        """Fit all vectors, and replace the fit by its projection onto few."""
-        dense = self.dense.fit(data, projected=True)
-        size, folds = self.n_vectors or "auto", self.cv
+    def fit(self, data: TrainingData) -> Fitted:
+        """Fit all vectors, and replace them by few."""
+        model, full = self.model, self.full.fit(data)
+        size, folds, centres = self.n_vectors or "auto", self.cv, full.formulation.centres
         if data.splits is not None:
-            folds = data.folds(folds, dense.rng, once=True)
+            folds = data.folds(folds, full.rng, once=True)
         projection = project_reference(
-            reference_of(self.model, data, dense.formulation.centres, dense.held_out),
-            size=size if size == "auto" else min(size, len(dense.formulation.centres)),
-            cv=folds if dense.held_out is None else None,
-            em_options=dense.formulation.options,
-            random_state=dense.rng,
+            reference_of(model, model._attributes_of(full), data, centres, full.left_out),
+            size=size if size == "auto" else min(size, len(centres)),
+            cv=folds if full.left_out is None else None,
+            em_options=full.formulation.options,
+            random_state=full.rng,
         )
-        set_projection(self.model, projection)
+        few = few_vectors(model, projection, full.attributes.get("hyperprior_"))
+        return replace(full, predictor=few.predictor, attributes=full.attributes | few.attributes)
 
 
 def reference_of(
-    model: Any, data: TrainingData, centres: Centres, held_out: Array | None
+    model: Any, fit: Mapping[str, Any], data: TrainingData, centres: Centres, held_out: Any
 ) -> Reference:
-    """Return a fitted classifier as a reference; with held-out probabilities it is an average."""
-    probability, one_score = model._predictor_.probability(data.X), model._likelihood_.n_scores == 1
-    width, search = model.width_, vars(model).get("selection_")
+    """Return a classifier with its fitted attributes as a reference; with `held_out` it is an average."""
+    likelihood, width, search = fit["_likelihood_"], fit["width_"], fit.get("selection_")
+    probability = fit["_predictor_"].probability(data.X)
     if search is not None and search.kernels:  # vectors are of the first kernel
         width = search.of_kernel(as_kernel(model._kernel).name).best.width
     reference = Reference(
@@ -310,11 +311,11 @@ def reference_of(
         data.label,
         model.classes_,
         centres,
-        probability[:, 1] if one_score and held_out is None else probability,
+        probability[:, 1] if likelihood.n_scores == 1 and held_out is None else probability,
         kernel=model._kernel,
         width=width,
-        hyperprior=vars(model).get("hyperprior_", Hyperprior.plug_in()),
-        likelihood=model._likelihood_,
+        hyperprior=fit.get("hyperprior_", Hyperprior.plug_in()),
+        likelihood=likelihood,
         kind=type(model),
         weight=data.weight,
         given=data.given,
@@ -324,27 +325,27 @@ def reference_of(
     return reference if held_out is None else reference.averaged(held_out)
 
 
-def set_projection(model: Any, projection: Any) -> None:
-    """Set weights and bias of a projection's chosen submodel, and their log posterior."""
-    reference, i = projection.reference, projection.index
-    centres, width, bias = reference.centres, reference.width, projection.path.bias[i]
-    weight = projection.path.dense_weight(i, len(centres))
+def few_vectors(model: Any, projection: Projection, hyperprior: Any) -> Fitted:
+    """Return a projection's chosen submodel as the result of a fit, in which no EM was run."""
+    reference, prior = projection.reference, hyperprior or Hyperprior.jeffreys()
+    centres, Phi, i = reference.centres, reference.design(), projection.index
+    bias: Any = projection.path.bias[i]
     bias = float(bias) if np.ndim(bias) == 0 else bias
-    data = TrainingData(reference.X, reference.label, reference.weight, reference.given)
-    kept = model._set_vectors(data, centres, weight, bias, width)
-    if "feature_widths_" in vars(model):
-        model.feature_widths_ = model._widths_of_features(width)
-    model.projection_, model._likelihood_ = projection, reference.likelihood
-    model._kernel_ = reference.kernel_of(kept)
-    if reference.basis_width is not None:
-        model.vector_widths_ = reference.basis_width[kept]
-    prior = vars(model).get("hyperprior_", Hyperprior.jeffreys())
-    at, every = {"width": width, "scale": np.nan}, np.arange(len(kept))
-    given = (model._kernel_, at, model.relevance_vectors_, every, model.weight_.T, bias, np.nan)
-    model._predictor_ = Mode(*given, kept, reference.likelihood, prior)
-    Phi, no_bias = reference.design(), vars(model).get("bias") is False
+    weight = projection.path.dense_weight(i, len(centres))
+    kept = np.flatnonzero(weight.reshape(len(weight), -1).any(axis=1))
+    at, every = {"width": reference.width, "scale": np.nan}, np.arange(len(kept))
+    where = reference.kernel_of(kept), at, centres.points[kept], every
+    mode = Mode(*where, weight[kept], bias, np.nan, kept, reference.likelihood, prior)
+    no_bias = vars(model).get("bias") is False
     problem = replace(reference.problem(Phi), hyperprior=prior, bias="none" if no_bias else "prior")
-    model.log_posterior_ = log_posterior(problem, weight, bias, Phi @ weight + bias)
+    data = TrainingData(reference.X, reference.label, reference.weight, reference.given)
+    attributes = mode.attributes(data, centres) | {"projection_": projection}
+    attributes["log_posterior_"] = log_posterior(problem, weight, bias, Phi @ weight + bias)
+    if reference.basis_width is not None:
+        attributes["vector_widths_"] = reference.basis_width[kept]
+    if hyperprior is not None:
+        attributes["hyperprior_"] = hyperprior
+    return Fitted(mode, attributes, n_iter=0, statuses=[Status.CONVERGED])
 
 
 def classifier_of(projection: Any) -> Any:
@@ -379,8 +380,6 @@ def classifier_of(projection: Any) -> Any:
     model = reference.kind(**{n: value for n, value in arguments.items() if n in known})
     model.classes_, model.n_features_in_ = reference.classes, reference.X.shape[1]
     vars(model).update(reference.reading)
-    if "hyperprior" in known:
-        model.hyperprior_ = reference.hyperprior
-    set_projection(model, projection)
-    model.n_iter_, model.status_ = 0, Status.CONVERGED
+    prior = reference.hyperprior if "hyperprior" in known else None
+    model._publish(few_vectors(model, projection, prior))
     return model

@@ -382,7 +382,7 @@ class RVMRegressor(RegressorMixin, base.KernelMachine):
         data = TrainingData(rows, target, weight, noise=known, **held_out).counting()
         data = self._encoded(data).merged()
         with self._running(data):
-            estimation.fit(data)
+            self._publish(estimation.fit(data))
         return self
 
     def _known_noise(self, noise: Any, target: Array, estimation: Any) -> Array | None:

@@ -11,14 +11,13 @@ from pcvm_pymc.core.pieces import kernels
 from pcvm_pymc.core.pieces.centres import Centres, as_centres
 from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
-from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.estimators import base
 from pcvm_pymc.estimators.base import STREAMED
 from pcvm_pymc.estimators.candidates import Candidate
 from pcvm_pymc.estimators.chooser import choose
 from pcvm_pymc.estimators.classifier import KernelClassifier
-from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, estimator, is_named, refuse
+from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, Fitted, estimator, is_named, refuse
 from pcvm_pymc.estimators.formulation import Formulation, loosened
 from pcvm_pymc.estimators.predictors import Mode, modes_of
 from pcvm_pymc.estimators.training import TrainingData
@@ -35,7 +34,7 @@ class SparseMode(Estimation):
     gamma: float
 
     @override
-    def fit(self, data: TrainingData) -> None:
+    def fit(self, data: TrainingData) -> Fitted:
         """Fit a machine for each class against the rest, for two classes one."""
         # what is fitted, and at which width
         model: Any = self.model
@@ -47,24 +46,19 @@ class SparseMode(Estimation):
         if model._width_rule in CHOSEN:
             few, most = model._search_rows(data, rng, in_chunks=formulation.rows is not None)
         choice = choose(self, few, rng, most=most)
-        choice.publish(model)
         width = choice.search.best.width
         problem, results = self.solved(formulation, width)
 
         # what a user reads
         mode = self.mode(formulation, width, results)
-        model._predictor_, model._likelihood_ = mode, formulation.likelihood
-        model.prior_ = problem.hyperprior
-        model.coef_ = np.stack([result.weight for result in results])
-        weight: Array = model.coef_[0] if len(results) == 1 else model.coef_.T
-        model.selected_ = np.flatnonzero(weight.reshape(len(weight), -1).any(axis=1))
-        model.weight_, model.bias_ = weight[model.selected_].T, mode.bias
+        attributes = {"selected_": mode.basis, "weight_": mode.weight.T, "bias_": mode.bias}
         if model._on_kernels:
-            model._set_vectors(data, formulation.centres, weight, mode.bias, width)
-            model._kernel_ = mode.kernel
-            model._set_widths(width, choice.metric)
-        model.log_posterior_ = sum(result.log_posterior for result in results)
-        model._set_fit("EM", results)
+            attributes |= mode.attributes(data, formulation.centres)
+        attributes["coef_"] = np.stack([result.weight for result in results])
+        attributes["prior_"] = problem.hyperprior
+        attributes["log_posterior_"] = sum(result.log_posterior for result in results)
+        n_iter, statuses = max(r.n_iter for r in results), [r.status for r in results]
+        return Fitted(mode, attributes, choice, n_iter=n_iter, statuses=statuses, solver="EM")
 
     @override
     def check(self, in_chunks: bool) -> None:

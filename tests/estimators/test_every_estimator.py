@@ -155,6 +155,33 @@ SHOWN = [
 ]
 
 
+ESTIMATIONS = [
+    PCVM(basis=9),
+    MPCVM(width=1.0, estimation="bottom-up", options=UP),
+    PCVM(width=1.0, n_vectors=2, basis=9),
+    PCVM(estimation="posterior", basis=5, width=1.0, options=OPTIONS(20, 60), n_vectors=2),
+    RVM(width=1.0),
+    SPARSE(),
+]
+
+
+@pytest.mark.parametrize("model", ESTIMATIONS)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_an_estimation_returns_its_result_and_sets_nothing(model):
+    X, y = blobs(40, seed=3)
+    model = clone(model).set_params(random_state=0)
+    estimation, data = model._begin(X), model._training(X, y)
+    before = set(vars(model))
+    result = estimation.fit(data)
+    assert set(vars(model)) == before
+    with pytest.raises(AttributeError):
+        result.predictor = None
+    model._publish(result)
+    fitted = clone(model).fit(X, y)
+    assert set(vars(fitted)) - {"_seconds_"} == set(vars(model))
+    np.testing.assert_array_equal(model.predict_proba(X), fitted.predict_proba(X))
+
+
 @pytest.mark.skipif(not hasattr(BaseEstimator, "_get_fitted_attr_html"), reason="shows no fits")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("model", SHOWN)

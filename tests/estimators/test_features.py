@@ -113,12 +113,13 @@ def test_relevance_is_nan_where_folds_found_no_use_for_it_and_that_of_given_widt
     one = pcvm.PCVMClassifier()
     one.n_features_in_ = 3
     folds = np.array([[1.0, 2.0, 0.5], [2.0, 1.0, 0.5]])
-    one._set_widths(1.5, Metric(folds, share=0.0))
-    assert np.isnan(one.feature_relevance_).all()
-    assert one.feature_relevance_folds_.shape == (0, 3)
-    one._set_widths(folds[0], Metric(folds, share=0.5))
+    one_width = one._read_features(1.5, Metric(folds, share=0.0))
+    assert np.isnan(one_width["feature_relevance_"]).all()
+    assert one_width["feature_relevance_folds_"].shape == (0, 3)
+    widths = one._read_features(folds[0], Metric(folds, share=0.5))
     weights = 1.0 / np.array([2.0, 2.0, 0.25])
-    np.testing.assert_allclose(one.feature_relevance_, 0.5 * weights / weights.sum() + 0.5 / 3)
+    relevance = 0.5 * weights / weights.sum() + 0.5 / 3
+    np.testing.assert_allclose(widths["feature_relevance_"], relevance)
 
 
 FEW = np.delete(np.arange(150), np.flatnonzero(Y == "in")[4:])
