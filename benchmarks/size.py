@@ -33,22 +33,22 @@ NOT_CODE = {
 }
 #: lines of code, or a number of functions or modules, as they were at the last merge: none may rise
 LIMITS = {
-    "library": 16_834,
-    "core": 7_344,
-    "estimators": 3_769,
-    "model": 2_224,
-    "inference": 1_186,
-    "assessment": 1_177,
-    "export": 470,
+    "library": 16_732,
+    "core": 7_337,
+    "estimators": 3_744,
+    "model": 2_222,
+    "inference": 1_184,
+    "assessment": 1_116,
+    "export": 468,
     "cli": 418,
-    "experiments": 4_330,
-    "tests": 17_225,
+    "experiments": 4_287,
+    "tests": 16_898,
     "benchmarks": 1_733,
-    "functions of the library": 1_452,
+    "functions of the library": 1_447,
     "modules that a fit imports": 46,
 }
 #: words by which estimators would question themselves, and how often they may do so
-WORDS = {"getattr": 4, "hasattr": 4, "is_named": 9, "model: Any": 11}
+WORDS = {"getattr": 4, "hasattr": 3, "is_named": 9, "model: Any": 9}
 FIT = """
 import sys
 import numpy as np
