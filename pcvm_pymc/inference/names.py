@@ -5,10 +5,6 @@ from typing import Any
 
 import xarray as xr
 
-from pcvm_pymc.model.graphs import peeled
-from pcvm_pymc.model.names import Names, latent_functions
-from pcvm_pymc.model.read import Reading
-
 NAMES = "names"  # the attribute of results whose model has other names than a builder gives
 #: what a builder calls the variables and data of a latent function, and their dims
 DIMS: dict[str, tuple[str, ...]] = {
@@ -27,35 +23,6 @@ DIMS: dict[str, tuple[str, ...]] = {
     "kernel_name": ("kernel",),
     "hyperprior": ("hyperparameter",),
 }
-
-
-def model_names(reading: Reading) -> dict[str, str]:
-    """Return a model's names of variables and data, by the names that a builder gives them.
-
-    They are those of its parts, and of the one latent function that a builder has added to it.
-    """
-    model, parts, functions = reading.model, reading.parts, latent_functions(reading.model)
-    names: dict[str, Any] = {}
-    if len(functions) == 1:
-        known = Names(model, functions[0]).known
-        names = {key: known(key) for key in DIMS} | {"latent": functions[0]}
-    names = {key: name for key, name in names.items() if name in model.named_vars}
-    if parts is None:
-        return names
-    made, made_width = {peeled(x): x for x in model.deterministics}, parts.made_width(model)
-    roles = {
-        **dict(zip(("X", "centres"), parts.data, strict=False)),
-        "latent": made.get(peeled(parts.latent)),
-        "weight": made.get(peeled(parts.signed_weight)),
-        "target" if parts.likelihood.targets == "numbers" else "label": parts.observed,
-        "bias": parts.bias,
-        "rate": parts.rate,
-        **parts.nuisances,
-        "width": parts.width if made_width is None else made_width,
-        "weight" if parts.sign is None else "magnitude": parts.weight,
-    }
-    of_parts = {key: getattr(x, "name", None) for key, x in roles.items()}
-    return names | {key: str(x) for key, x in of_parts.items() if x in model.named_vars}
 
 
 def under_our_names(tree: xr.DataTree) -> xr.DataTree:

@@ -19,11 +19,12 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_features, check_instance
 from pcvm_pymc.core.problem import Problem
 from pcvm_pymc.inference.display import Result
-from pcvm_pymc.inference.names import DIMS, NAMES, model_names, under_our_names
+from pcvm_pymc.inference.names import DIMS, NAMES, under_our_names
 from pcvm_pymc.model.bases import RANDOM_KERNEL, AnyKernel, recall_kernel
 from pcvm_pymc.model.coordinates import storable
 from pcvm_pymc.model.data import OF_ROWS
-from pcvm_pymc.model.graphs import numbers, random_parts
+from pcvm_pymc.model.graphs import numbers, peeled, random_parts
+from pcvm_pymc.model.names import Names, latent_functions
 from pcvm_pymc.model.parts import without_data
 from pcvm_pymc.model.read import Reading
 
@@ -65,6 +66,35 @@ def pack(reading: Reading, values: Values, groups: Mapping[str, Any], **attrs: A
     datasets["posterior"].attrs |= attrs
     tree = Result.from_dict({**datasets, **observed_and_constant_data(reading)})
     return record_model(tree, reading)
+
+
+def model_names(reading: Reading) -> dict[str, str]:
+    """Return a model's names of variables and data, by the names that a builder gives them.
+
+    They are those of its parts, and of the one latent function that a builder has added to it.
+    """
+    model, parts, functions = reading.model, reading.parts, latent_functions(reading.model)
+    names: dict[str, Any] = {}
+    if len(functions) == 1:
+        known = Names(model, functions[0]).known
+        names = {key: known(key) for key in DIMS} | {"latent": functions[0]}
+    names = {key: name for key, name in names.items() if name in model.named_vars}
+    if parts is None:
+        return names
+    made, made_width = {peeled(x): x for x in model.deterministics}, parts.made_width(model)
+    roles = {
+        **dict(zip(("X", "centres"), parts.data, strict=False)),
+        "latent": made.get(peeled(parts.latent)),
+        "weight": made.get(peeled(parts.signed_weight)),
+        "target" if parts.likelihood.targets == "numbers" else "label": parts.observed,
+        "bias": parts.bias,
+        "rate": parts.rate,
+        **parts.nuisances,
+        "width": parts.width if made_width is None else made_width,
+        "weight" if parts.sign is None else "magnitude": parts.weight,
+    }
+    of_parts = {key: getattr(x, "name", None) for key, x in roles.items()}
+    return names | {key: str(x) for key, x in of_parts.items() if x in model.named_vars}
 
 
 def under_model_names(reading: Reading, values: Values) -> dict[str, Any]:
