@@ -88,11 +88,11 @@ def test_blocks_of_a_page_run_one_after_the_other(path, monkeypatch, tmp_path):
     few = {"draws": 20, "tune": 40, "chains": 2, "cores": 1}
     nuts, ours = sampling._sample_nuts, sampling._sample_ours
 
-    def few_by_nuts(reading, **given):  # PyMC's own, which need not be compiled
-        return nuts(reading, **given | few | SHALLOW | {"nuts_sampler": "pymc"})
+    def few_by_nuts(reading, seed, **given):  # PyMC's own, which need not be compiled
+        return nuts(reading, seed, **given | few | SHALLOW | {"nuts_sampler": "pymc"})
 
     def few_by_ours(reading, run, seed):
-        return ours(reading, replace(run, **few, max_iter=100), seed)
+        return ours(reading, replace(run, **few, max_iter=200), seed)
 
     monkeypatch.setattr(sampling, "_sample_nuts", few_by_nuts)
     monkeypatch.setattr(sampling, "_sample_ours", few_by_ours)
