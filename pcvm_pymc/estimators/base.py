@@ -82,8 +82,6 @@ def constraints(width: str, **words: str) -> dict[str, list[Any]]:
     return CONSTRAINTS | {"width": [POSITIVE, StrOptions(set(width.split())), "array-like"]} | named
 
 
-STREAMED = "rows in chunks (memory_limit, or Dask arrays) need"
-
 # rows: above, a fit is announced, and basis="auto" draws centres (on each of 4,000 a fit takes half a minute)
 MANY_ROWS = 3000
 #: many rows: rows by which width and scale are chosen, and bases there (some five seconds)

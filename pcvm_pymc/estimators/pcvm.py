@@ -13,6 +13,7 @@ from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.estimation import estimator, refuse
 from pcvm_pymc.estimators.formulation import named_likelihood
 from pcvm_pymc.estimators.modes import Modes, automatic, from_bottom_up
+from pcvm_pymc.estimators.training import STREAMED
 
 
 def drawn(model: Any) -> base.Estimation:
@@ -243,7 +244,7 @@ class PCVMClassifier(KernelClassifier):
     def _check(self, in_chunks: bool) -> None:
         self._likelihood()
         if in_chunks and self._width_rule == "em":
-            refuse(self, "width estimation", f"{base.STREAMED} another width than 'em'")
+            refuse(self, "width estimation", f"{STREAMED} another width than 'em'")
 
     @override
     def _likelihood(self) -> Likelihood:

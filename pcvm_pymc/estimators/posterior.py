@@ -22,7 +22,6 @@ from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.validation import as_seed, check_whole
 from pcvm_pymc.core.problem import Problem, Status, Values
 from pcvm_pymc.core.process import MOST_ROWS, ProcessPosterior
-from pcvm_pymc.estimators.base import STREAMED
 from pcvm_pymc.estimators.chains import (
     LEAST_ESS,
     MOST_RHAT,
@@ -37,7 +36,7 @@ from pcvm_pymc.estimators.chooser import choose, weighed_kernels
 from pcvm_pymc.estimators.draws import Component, PosteriorMixture, to_datatree
 from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, Fitted, is_named, refuse
 from pcvm_pymc.estimators.formulation import named_hyperprior
-from pcvm_pymc.estimators.training import TrainingData
+from pcvm_pymc.estimators.training import STREAMED, TrainingData
 
 #: widths of a process, in units of that which was chosen
 WIDTH_FACTORS = 2.0 ** np.linspace(-3.0, 3.0, 25)

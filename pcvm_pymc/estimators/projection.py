@@ -24,10 +24,9 @@ from pcvm_pymc.core.projection.choice import (
     smallest_within_one_se,
     standard_error,
 )
-from pcvm_pymc.estimators.base import STREAMED
 from pcvm_pymc.estimators.estimation import Estimation, Fitted, refuse
 from pcvm_pymc.estimators.predictors import Mode
-from pcvm_pymc.estimators.training import Fold, TrainingData, inner_folds
+from pcvm_pymc.estimators.training import STREAMED, Fold, TrainingData, inner_folds
 from pcvm_pymc.figures import plot_projection_path
 
 if TYPE_CHECKING:

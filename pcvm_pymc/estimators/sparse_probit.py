@@ -13,14 +13,13 @@ from pcvm_pymc.core.pieces.likelihoods import Likelihood, Probit
 from pcvm_pymc.core.pieces.priors import Hyperprior, Laplace, named_prior
 from pcvm_pymc.core.problem import EMResult, Problem
 from pcvm_pymc.estimators import base
-from pcvm_pymc.estimators.base import STREAMED
 from pcvm_pymc.estimators.candidates import Candidate
 from pcvm_pymc.estimators.chooser import choose
 from pcvm_pymc.estimators.classifier import KernelClassifier
 from pcvm_pymc.estimators.estimation import CHOSEN, Estimation, Fitted, estimator, is_named, refuse
 from pcvm_pymc.estimators.formulation import Formulation, loosened
 from pcvm_pymc.estimators.predictors import Mode, modes_of
-from pcvm_pymc.estimators.training import TrainingData
+from pcvm_pymc.estimators.training import STREAMED, TrainingData
 
 _BIASES = {"penalised": "prior", "free": "free"}
 

@@ -27,6 +27,8 @@ type Fold = tuple[Index, Index]
 
 FOLDS = 5  # of training rows, where a choice needs some
 WIDTH_ROWS = 5000  # by which a width is chosen where the rows are streamed
+#: begins what an error says is needed where the rows are streamed
+STREAMED = "rows in chunks (memory_limit, or Dask arrays) need"
 
 
 @dataclass(frozen=True)
