@@ -111,7 +111,7 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
             self._publish(estimation.fit(data))
         return self
 
-    def _fit_part(self, part: TrainingData, reader: "KernelClassifier") -> base.Fitted:
+    def _fit_part(self, part: TrainingData, reader: "KernelClassifier") -> Self:
         """Fit to rows that another estimator of several classes has read, with labels of their own."""
         estimation = self._begin()
         self.__dict__.update(reader._reading())
@@ -119,9 +119,8 @@ class KernelClassifier(ClassifierMixin, base.KernelMachine):
         # rows that are equal stay as they are, since all parts have the same basis functions
         data = replace(part, label=label, given=None, copies=None)
         with self._running(data):
-            fitted = estimation.fit(data)
-            self._publish(fitted)
-        return fitted
+            self._publish(estimation.fit(data))
+        return self
 
     # --- training rows -------------------------------------------------------------------------
 

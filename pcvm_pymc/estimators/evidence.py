@@ -232,15 +232,13 @@ class Evidence(Estimation):
         model = self.model
         plain = clone(model).set_params(class_weight=None)  # in the weights of the rows
         model._check_rows(data, n_modes=len(model.classes_))
-        fits, machines = list[Fitted](), [clone(plain) for _ in model.classes_]
         outer = NESTED.set(True)  # each would say the same
         try:
-            for machine, part in zip(machines, self.machines(data), strict=True):
-                fits.append(machine._fit_part(part, model))
+            machines = [clone(plain)._fit_part(part, model) for part in self.machines(data)]
         finally:
             NESTED.reset(outer)
-        parts = [model._attributes_of(fitted) for fitted in fits]
-        of = {name: [part[name] for part in parts] for name in parts[0]}
+        names = vars(machines[0]).keys()
+        of = {name: [vars(machine).get(name) for machine in machines] for name in names}
         vectors = tuple(predictor.machines[0] for predictor in of["_predictor_"])
         centres = as_centres(model._basis_of(data), data.X, None)
         kept = np.unique(np.concatenate([machine.result.active for machine in vectors]))
