@@ -78,13 +78,13 @@ def few_vectors_of(model: Any, return_std: bool, remedy: str = "") -> FewVectors
     kernel: Any = model._kernel_
     centres, likelihood = model.relevance_vectors_, model._likelihood_
     if likelihood.name not in LIKELIHOODS:
-        raise ValueError(
-            f"likelihood={likelihood.name!r} has no export; needed one of {LIKELIHOODS}"
-        )
+        fault = f"likelihood={likelihood.name!r} has no export"
+        raise ValueError(f"{fault}; needed one of {LIKELIHOODS}")
     width, ranks = np.asarray(kernel.width, dtype=float), {}
-    if isinstance(kernel, TransformedKernel) and kernel.transform.name == "ranks":
-        ranks = {j: scores.line() for j, scores in kernel.transform.ranks.items()}
-        kernel, centres = kernel.kernel, kernel.transform(centres)
+    transform = kernel.transform if isinstance(kernel, TransformedKernel) else None
+    if transform is not None and not (transform.codes or len(transform.without)):
+        ranks = {j: scores.line() for j, scores in transform.ranks.items()}
+        kernel, centres = kernel.kernel, transform(centres)
     if isinstance(kernel, PerCentre):
         kernel, width = kernel.kernel, width.reshape(len(centres), -1)
     if not isinstance(kernel, Radial):

@@ -16,14 +16,14 @@ from pcvm_pymc.model.weighted import WeightedNormal, WeightedStudentT
 type Declared = tuple[Any, dict[str, Any]]  # a distribution, and its parameters by their names
 
 
-def _of_numbers(sample_weight: Any, **given: Any) -> Declared:
-    """Return the distribution of targets, normal or Student-t, whose rows count once or by weights."""
-    once, weighted = (
-        (pm.StudentT, WeightedStudentT) if "nu" in given else (pm.Normal, WeightedNormal)
-    )
-    return (
-        (once, given) if sample_weight is None else (weighted, {**given, "weight": sample_weight})
-    )
+_WEIGHTED: dict[Any, Any] = {pm.Normal: WeightedNormal, pm.StudentT: WeightedStudentT}
+
+
+def _counted(distribution: Any, sample_weight: Any, **given: Any) -> Declared:
+    """Return the distribution of rows that count once, or by weights."""
+    if sample_weight is None:
+        return distribution, given
+    return _WEIGHTED[distribution], {**given, "weight": sample_weight}
 
 
 #: by the name of the piece: the observed variable; keywords are nuisance parameters, None where unknown
@@ -40,11 +40,11 @@ DECLARED_LIKELIHOODS: dict[str, Callable[..., Declared]] = {
     ),
     "logit": lambda latent: (pm.Bernoulli, {"logit_p": latent}),
     # the standard deviation is one number, or each row's
-    "normal": lambda latent, *, noise=None, noise_std=None, sample_weight=None: _of_numbers(
-        sample_weight, mu=latent, sigma=noise if noise_std is None else noise_std
+    "normal": lambda latent, *, noise=None, noise_std=None, sample_weight=None: _counted(
+        pm.Normal, sample_weight, mu=latent, sigma=noise if noise_std is None else noise_std
     ),
-    "student-t": lambda latent, *, noise=None, degrees=4.0, sample_weight=None: _of_numbers(
-        sample_weight, nu=degrees, mu=latent, sigma=noise
+    "student-t": lambda latent, *, noise=None, degrees=4.0, sample_weight=None: _counted(
+        pm.StudentT, sample_weight, nu=degrees, mu=latent, sigma=noise
     ),
     "multinomial probit": lambda latent: (MultinomialProbit, {"latent": latent}),
 }

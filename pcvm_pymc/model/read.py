@@ -141,7 +141,7 @@ def read(model: pm.Model | None = None) -> Reading:
     try:
         parts = find_parts(model)
         extra = parts.extra(model)
-        problem = _problem(model, parts)
+        problem = _problem(model, parts, extra)
     except NotOfFamilyError as error:
         fault = str(error)
     return Reading(model, parts, extra, problem, fault)
@@ -214,9 +214,9 @@ def _width_moves(Phi: Variable, width: Variable) -> WidthMoves:
 # --- problems -----------------------------------------------------------------------------------
 
 
-def _problem(model: pm.Model, parts: Parts) -> Problem:
+def _problem(model: pm.Model, parts: Parts, extra: list[str]) -> Problem:
     """Return the problem at the model's data."""
-    if extra := parts.extra(model):
+    if extra:
         moved = sorted(rv.name for rv in (parts.weight, parts.bias) if rv is not None and rv.name)
         raise NotOfFamilyError(
             f"found extra terms {extra}; needed {moved} given {parts.observed.name!r} alone. Leave them out, "
