@@ -173,10 +173,8 @@ class ProcessPosterior:
         weight = np.ones(len(target)) if weight is None else weight
         values, vectors = eigh(gram)
         kept, of_row = values > _LEAST_EIGENVALUE * values[-1], np.sqrt(weight)[:, None]
-        root, both = (
-            vectors[:, kept] / np.sqrt(values[kept]),
-            np.column_stack([target, np.ones(len(target))]),
-        )
+        root = vectors[:, kept] / np.sqrt(values[kept])
+        both = np.column_stack([target, np.ones(len(target))])
         A, both = of_row * (Phi @ root), of_row * both
         eigenvalues, rotation = eigh(A.T @ A)
         eigenvalues, along = np.maximum(eigenvalues, 0.0), rotation.T @ (A.T @ both)

@@ -18,16 +18,17 @@ from pcvm_pymc.core.evidence.active_set import (
     posterior,
     sum_of_squares,
 )
+from pcvm_pymc.core.evidence.rank_one import TINY
 from pcvm_pymc.core.pieces.kernels import KernelPiece
 from pcvm_pymc.core.pieces.likelihoods import Likelihood
 from pcvm_pymc.core.pieces.probit import Array
-from pcvm_pymc.core.pieces.resources import LARGEST_CHUNK, blas_thread_count, one_blas_thread
+from pcvm_pymc.core.pieces.resources import blas_thread_count, one_blas_thread
 from pcvm_pymc.core.pieces.row_weights import times_weight
 from pcvm_pymc.core.problem import ObservedRows
 
 _LEAST_SQUARE = 1e-280  # norm of a column that counts: below, variances of weights overflow
 _VALUES = 2**16  # of a block that is squared: it fits into the cache
-_ROWS, _COLUMNS = LARGEST_CHUNK, LARGEST_CHUNK // 2  # of a streamed block
+_ROWS, _COLUMNS = 2048, 1024  # of a streamed block: larger ones are no faster
 _COPIES = 3  # of the candidates' columns: themselves, weighted, and LAPACK's
 _CANDIDATES = 64  # columns that a memory limit has to have room for
 _LOST = 1e-4  # share of phi' B phi: a difference that is smaller has lost four digits or more
@@ -119,7 +120,7 @@ class RowColumns:
         def scan(place: Index) -> None:
             U, square = self.products(left, end.curvature, place)
             S_here = square - np.einsum("ij,ij->j", U[:-1], U[:-1])
-            lost = np.flatnonzero(_LOST * np.maximum(square, np.finfo(float).tiny) >= S_here)
+            lost = np.flatnonzero(_LOST * np.maximum(square, TINY) >= S_here)
             for some in row_blocks(len(lost), _BLOCK):
                 weighted = root[:, None] * self.take(place[lost[some]])
                 S_here[lost[some]] = sum_of_squares((upper, lower), weighted)
@@ -345,7 +346,7 @@ class SummedColumns:
             latent, observed = Phi @ self.weight, ObservedRows(self.likelihood, label, row_weight)
             root = np.sqrt(observed.curvature(latent))
             value += observed.log_likelihood(latent)
-            slope[:] = observed.score(latent) / root.clip(np.finfo(float).tiny)
+            slope[:] = observed.score(latent) / root.clip(TINY)
             Phi *= root[:, None]
             R = np.linalg.qr(both, mode="r")
         return Triangle(value, R)

@@ -22,7 +22,7 @@ from pcvm_pymc.core.evidence.problem import (
     result_at,
     start_noise,
 )
-from pcvm_pymc.core.evidence.rank_one import Quadratic, Schedule, Swept, change_precisions
+from pcvm_pymc.core.evidence.rank_one import TINY, Quadratic, Schedule, Swept, change_precisions
 from pcvm_pymc.core.pieces.probit import Array
 from pcvm_pymc.core.pieces.resources import PROGRESS, threads_by_size
 from pcvm_pymc.core.pieces.row_weights import times_weight
@@ -371,7 +371,7 @@ def fit_batch(problem: EvidenceProblem, options: EvidenceOptions | None = None) 
         model = index, alpha, end.mean
         is_still = abs(end.log_evidence - last) < 0.01 * options.tol
         last = end.log_evidence
-        determined = np.clip(1.0 - alpha * end.variance, np.finfo(float).tiny, 1.0)
+        determined = np.clip(1.0 - alpha * end.variance, TINY, 1.0)
         next_noise = problem.noise_at(end.latent, determined.sum(), noise) if free else noise
         if is_still and (not free or abs(np.log(next_noise / noise)) < options.noise_tol):
             return SequentialSearch(problem, columns, options, noise, trace).result(model)
