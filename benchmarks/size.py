@@ -33,10 +33,10 @@ NOT_CODE = {
 }
 #: lines of code, or a number of functions or modules, as they were at the last merge: none may rise
 LIMITS = {
-    "library": 16_732,
-    "core": 7_337,
-    "estimators": 3_744,
-    "model": 2_222,
+    "library": 16_722,
+    "core": 7_336,
+    "estimators": 3_739,
+    "model": 2_220,
     "inference": 1_184,
     "assessment": 1_116,
     "export": 468,
